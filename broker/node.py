@@ -48,7 +48,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.audit import AuditLog
-from odradek.broker.server.authentication import authentication_of, start_token_validation
+from odradek.broker.server.authentication import authentication_of, start_authentication
 from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
@@ -270,7 +270,7 @@ class Node:
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
         )
-        start_token_validation(self._authentication, self.env, self.tasks)
+        start_authentication(self._authentication, self.env, self.tasks)
         if self._certificates is not None:
             self.tasks.spawn(self._certificates.run(), "replace certificates")
         if config.odradek_metrics_listener:

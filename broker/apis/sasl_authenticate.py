@@ -2,6 +2,8 @@
 
 Behavior:
 * PLAIN takes one request, SCRAM two, and OAUTHBEARER one, or two if the token is not valid (see SaslHandshake).
+* SCRAM with the extension tokenauth authenticates the owner of a delegation token (KIP-48): the user name is the id of
+  the token, and the password its HMAC in base64.
 * The session of a client ends at the expiry of its token, and `connections.max.reauth.ms` after the login. Then the
   next request closes the connection, unless the client authenticates again, with the same principal.
 * After many failed logins of an address, its further logins wait, or are refused.

@@ -24,12 +24,6 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
         "SaslHandshake",
         "SaslAuthenticate",
     ),
-    "delegation tokens are not supported": (
-        "CreateDelegationToken",
-        "RenewDelegationToken",
-        "ExpireDelegationToken",
-        "DescribeDelegationToken",
-    ),
     "a node has exactly one log directory": ("AlterReplicaLogDirs",),
     "`controller.quorum.voters` configures the voters of the metadata log": ("AddRaftVoter", "RemoveRaftVoter"),
     "share groups (KIP-932) are not supported": (

@@ -1,7 +1,8 @@
 """Rules for all SASL logins of a node: the end of sessions, and the delay, the rate and the log of failed logins."""
 
-from asyncio import sleep
+from asyncio import Event, sleep, timeout
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -21,6 +22,8 @@ from odradek.protocol.schema import Message
 from odradek.runtime.clock import Clock
 
 TOO_MANY: Final = "too many logins of this address have failed; repeat the login later"
+PREPARATION_SECONDS_MAX: Final = 10
+"""Maximum seconds that a login waits for the credential of its token. A new token is ready within milliseconds."""
 R = TypeVar("R", bound=Message)
 
 
@@ -79,17 +82,24 @@ class Authentication:
         wait_s = self._failures.wait_s(origin_of(session.client_host), self._now_s())
         if wait_s is None:
             return self._failed(context, AuthenticationFailed(TOO_MANY, public=TOO_MANY), _too_many(), waited=True)
-        if wait_s:
-            return Ordered(self._advance_later(context, message, wait_s))
+        preparation = self.mechanisms.preparation(session.login.mechanism, message)
+        if wait_s or preparation is not None:
+            return Ordered(self._advance_later(context, message, wait_s, preparation))
         return self._advance(context, message)
 
     def expired(self, session: Session) -> None:
         """Count a connection that is closed because its session has expired."""
         self._counts_of(session).expired += 1
 
-    async def _advance_later(self, context: RequestContext, message: bytes, wait_s: float) -> Any:
+    async def _advance_later(
+        self, context: RequestContext, message: bytes, wait_s: float, preparation: Event | None
+    ) -> Any:
         await sleep(wait_s)
-        result = self._advance(context, message, waited=True)
+        if preparation is not None:
+            with suppress(TimeoutError):
+                async with timeout(PREPARATION_SECONDS_MAX):
+                    await preparation.wait()
+        result = self._advance(context, message, waited=wait_s > 0)
         return await result.awaitable if isinstance(result, Ordered) else result
 
     def _advance(

@@ -5,6 +5,7 @@ cluster by the cluster secret. The first message of a node names the node that i
 not (`odradek.protocol.sasl.cluster_secret`).
 """
 
+from asyncio import Event
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Final
 
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.sasl_settings import SaslSettings
+from odradek.broker.security.token_credentials import TokenCredentials
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.sasl.cluster_secret import MECHANISM, ClusterSecret, is_node_login
 from odradek.protocol.sasl.mechanism import OAUTHBEARER, PLAIN, AuthenticationFailed, Identity, Reply, SaslServer
@@ -23,7 +25,7 @@ from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer
 DECOY_KEY_BITS: Final = 256
 """Random bits of the key of the decoys in a cluster without a secret. Each start then has another key."""
 AccountOf = Callable[[ScramMechanism, ClientFirst], Account | None]
-"""Return the SCRAM credential that a first message names, or None if there is none."""
+"""Return the SCRAM credential of the user that a first message names, or None if there is none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,13 +40,16 @@ class Mechanisms:
     validators: dict[str, Validate] = field(default_factory=dict)
     """Validation of the tokens of OAUTHBEARER, by listener."""
     secret: ClusterSecret | None = None
-    _decoys: Decoys = field(init=False)
+    tokens: TokenCredentials | None = None
+    """Credentials of delegation tokens; None if the cluster has no tokens."""
+    decoys: Decoys = field(init=False)
+    """Credentials of unknown users and tokens."""
 
     def __post_init__(self) -> None:
         if self.secret is not None:
-            self._decoys = self.secret.decoys
+            self.decoys = self.secret.decoys
         else:
-            self._decoys = Decoys(self.random_bits(DECOY_KEY_BITS).to_bytes(DECOY_KEY_BITS // 8))
+            self.decoys = Decoys(self.random_bits(DECOY_KEY_BITS).to_bytes(DECOY_KEY_BITS // 8))
 
     def names(self, listener: Listener) -> list[str]:
         """Return the mechanisms that SaslHandshake lists: those for clients, or that of nodes if clients have none."""
@@ -74,13 +79,26 @@ class Mechanisms:
             return OAuthBearerServer(self.validators[listener.name])
         scram = SCRAM_MECHANISMS[mechanism]
         nonce = f"{self.random_bits(NONCE_BITS):x}"
-        return ScramServer(scram, partial(self.account_of, scram), self._decoys, nonce)
+        return ScramServer(scram, partial(self._account, scram), self.decoys, nonce)
+
+    def _account(self, mechanism: ScramMechanism, first: ClientFirst) -> Account | None:
+        if not first.by_token:
+            return self.account_of(mechanism, first)
+        return None if self.tokens is None else self.tokens.account(mechanism, first.user)
+
+    def preparation(self, mechanism: str, message: bytes) -> Event | None:
+        """Return the event that the credential of the token in a first message is complete; None if it is complete."""
+        if self.tokens is None or mechanism not in SCRAM_MECHANISMS:
+            return None
+        try:
+            first = parse_client_first(message)
+        except AuthenticationFailed:
+            return None
+        return self.tokens.preparation(first.user) if first.by_token else None
 
 
 def scram_account(metadata: MetadataCache, mechanism: ScramMechanism, first: ClientFirst) -> Account | None:
-    """Return the SCRAM credential that a first message names, from the metadata of the cluster."""
-    if first.by_token:
-        return None
+    """Return the SCRAM credential of the user that a first message names, from the metadata of the cluster."""
     credential = metadata.image.scram.get((first.user, mechanism.code))
     return None if credential is None else Account(credential, Identity(first.user))
 

@@ -2,20 +2,23 @@
 
 from functools import partial
 
+from odradek.broker.config.controller import token_rules
 from odradek.broker.config.properties import Config
 from odradek.broker.config.sasl import parse_sasl
 from odradek.broker.process.env import Env
 from odradek.broker.security.authentication import Authentication
 from odradek.broker.security.mechanisms import Mechanisms, scram_account
+from odradek.broker.security.token_credentials import TokenCredentials
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.sasl.scram import SCRAM_MECHANISMS
 from odradek.runtime.tasks import Tasks
 
 
 def authentication_of(
     config: Config, env: Env, metadata: MetadataCache, secret: ClusterSecret | None
 ) -> Authentication:
-    """Return the logins of all listeners. The users of SCRAM are those of `metadata`."""
+    """Return the logins of all listeners. The users and the tokens of SCRAM are those of `metadata`."""
     mechanisms = Mechanisms(
         node_id=config.node_id,
         random_bits=env.rng.getrandbits,
@@ -23,12 +26,19 @@ def authentication_of(
         settings=parse_sasl(config),
         secret=secret,
     )
+    rules = token_rules(config)
+    enabled = {name for settings in mechanisms.settings.values() for name in settings.mechanisms}
+    scram = [mechanism for name, mechanism in SCRAM_MECHANISMS.items() if name in enabled]
+    if rules.enabled and scram:
+        mechanisms.tokens = TokenCredentials(rules, metadata, scram, mechanisms.decoys, env.clock.wall_ms)
     return Authentication(mechanisms, env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms)
 
 
-def start_token_validation(authentication: Authentication, env: Env, tasks: Tasks) -> None:
-    """Read the keys of OAuth providers from now on, for the listeners with OAUTHBEARER."""
+def start_authentication(authentication: Authentication, env: Env, tasks: Tasks) -> None:
+    """Compute the credentials of delegation tokens, and read the keys of OAuth providers, from now on."""
     mechanisms = authentication.mechanisms
+    if mechanisms.tokens is not None:
+        tasks.spawn(mechanisms.tokens.run(env.disk.with_own_thread().in_thread), "credentials of delegation tokens")
     tokens = {name: settings.tokens for name, settings in mechanisms.settings.items() if settings.tokens}
     if not tokens:
         return

@@ -61,10 +61,18 @@ COUNTED = {
     "AlterClientQuotas": ("entries",),
     "AlterUserScramCredentials": ("upsertions",),
     "CreateAcls": ("creations",),
+    "CreateDelegationToken": ("renewers",),
     "DeleteAcls": ("filters",),
 }
 """Arrays whose innermost elements a request for the controller is limited by. DeleteTopics: see the test."""
-UNCOUNTED = {"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "UnregisterController"}
+UNCOUNTED = {
+    "DescribeQuorum",
+    "ExpireDelegationToken",
+    "RenewDelegationToken",
+    "UnregisterBroker",
+    "UnregisterController",
+    "UpdateFeatures",
+}
 """Requests for the controller that name one thing, or that CHARGE_BYTES_MAX limits to some thousand elements."""
 TOPICS_MIN_VERSION = 6
 """First version of DeleteTopics with topic ids."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import b64encode
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
-from odradek.broker.security.authentication import TOO_MANY, Authentication
+from odradek.broker.security.authentication import PREPARATION_SECONDS_MAX, TOO_MANY, Authentication
 from odradek.broker.security.failed_logins import FAILURES_MAX, FAILURES_PER_SECOND, WAIT_SECONDS_MAX
 from odradek.broker.security.mechanisms import Mechanisms
 from odradek.broker.security.sasl_settings import SaslSettings
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.sasl.mechanism import Identity
+from odradek.protocol.sasl.scram import ITERATIONS_MIN, Credential
+from odradek.protocol.sasl.scram_server import Account
 from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.fake_kafka import virtual_loop
 
@@ -38,16 +42,18 @@ class Rig:
             node_id=1,
             random_bits=random.Random(1).getrandbits,
             account_of=lambda *_: None,
-            settings={"CLIENTS": SaslSettings({"PLAIN": 0}, {"alice": "secret"}, None)},
+            settings={"CLIENTS": SaslSettings({"PLAIN": 0, "SCRAM-SHA-256": 0}, {"alice": "secret"}, None)},
         )
         self.authentication = Authentication(mechanisms, clock, failure_delay_ms=DELAY_MS)
 
-    async def log_in(self, message: bytes, address: str = "10.0.0.1") -> tuple[Any, float, bool]:
+    async def log_in(
+        self, message: bytes, address: str = "10.0.0.1", mechanism: str = "PLAIN"
+    ) -> tuple[Any, float, bool]:
         """Return the response, the seconds until it, and True if the connection ends with it."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         context: Any = SimpleNamespace(session=Session(1, LISTENER, address, 2), ends_connection=False)
-        self.authentication.handshake(context, "PLAIN")
+        self.authentication.handshake(context, mechanism)
         result: Any = self.authentication.authenticate(context, message)
         response = await result.awaitable if isinstance(result, Ordered) else result
         return response, loop.time() - started_s, context.ends_connection
@@ -56,6 +62,29 @@ class Rig:
 def in_virtual_time(scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
     with virtual_loop() as loop:
         loop.run_until_complete(scenario(Rig()))
+
+
+def test_login_by_a_new_token_waits_for_its_credential() -> None:
+    async def scenario(rig: Rig) -> None:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        account = Account(Credential(b"salt of token", b"k" * 32, b"k" * 32, ITERATIONS_MIN), Identity("alice"))
+        tokens: Any = SimpleNamespace(
+            preparation=lambda token: event if token == "new" else None,
+            account=lambda _, token: account if event.is_set() and token == "new" else None,
+        )
+        rig.authentication.mechanisms.tokens = tokens
+        known = b"s=" + b64encode(b"salt of token")
+        loop.call_later(3, event.set)
+        response, seconds, _ = await rig.log_in(b"n,,n=new,r=nonce,tokenauth=true", mechanism="SCRAM-SHA-256")
+        assert (response.error_code, round(seconds), known in response.auth_bytes) == (ErrorCode.NONE, 3, True)
+        for message in (b"n,,n=other,r=nonce,tokenauth=true", b"n,,n=new,r=nonce"):
+            response, seconds, _ = await rig.log_in(message, mechanism="SCRAM-SHA-256")
+            assert (response.error_code, round(seconds), known in response.auth_bytes) == (ErrorCode.NONE, 0, False)
+        event.clear()
+        response, seconds, _ = await rig.log_in(b"n,,n=new,r=nonce,tokenauth=true", mechanism="SCRAM-SHA-256")
+        assert (round(seconds), known in response.auth_bytes) == (PREPARATION_SECONDS_MAX, False)
+
+    in_virtual_time(scenario)
 
 
 def test_login_that_succeeds_is_not_delayed_and_one_that_fails_ends_its_connection() -> None:

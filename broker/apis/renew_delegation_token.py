@@ -1,0 +1,48 @@
+"""RenewDelegationToken: let a delegation token expire later (KIP-48).
+
+Behavior:
+* The request has the HMAC of the token. Its owner and its renewers may renew it, without an ACL.
+* It expires after the requested period, at most `delegation.token.expiry.time.ms`, and not after its maximum lifetime.
+
+Errors:
+* DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and DELEGATION_TOKEN_AUTH_DISABLED as for CreateDelegationToken.
+* DELEGATION_TOKEN_NOT_FOUND for an unknown HMAC, DELEGATION_TOKEN_EXPIRED. DELEGATION_TOKEN_OWNER_MISMATCH for other
+  principals, super users included.
+
+Version notes:
+* v2 is flexible.
+"""
+
+from typing import Final
+
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
+from odradek.broker.security.token_requests import check_connection
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+
+async def handle(context: QuorumRequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    expires_ms = await context.quorum.controller.renew_token(
+        str(context.session.principal), bytes(request.hmac), request.renew_period_ms
+    )
+    return RenewDelegationTokenResponse(ErrorCode.NONE, expires_ms)
+
+
+def refuse(
+    context: QuorumRequestContext, request: RenewDelegationTokenRequest, error: ErrorCode, message: str | None
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error, -1)
+
+
+API: Final = Api(
+    key=RenewDelegationTokenRequest.API_KEY,
+    min_version=1,
+    max_version=2,
+    request=RenewDelegationTokenRequest,
+    response=RenewDelegationTokenResponse,
+    handle=handle,
+    refuse=refuse,
+    routing=Routing.CONTROLLER,
+    check=check_connection,
+)

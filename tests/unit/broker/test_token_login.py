@@ -1,0 +1,196 @@
+"""Delegation tokens on running nodes: their requests, logins with them, and the end of sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.broker.requests.session_login import LoginState
+from odradek.cluster.authorizer import Principal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from odradek.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
+from odradek.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from odradek.protocol.sasl.delegation_token import token_password
+from odradek.protocol.sasl.login import Login
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
+from odradek.protocol.sasl.scram import SCRAM_MECHANISMS, SCRAM_SHA_512, ScramMechanism
+from odradek.protocol.sasl.scram_client import ScramClient
+from tests.unit.broker.test_sasl_listener import JAAS, Rig, log_in, log_in_as
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.raw_client import RawClient
+
+E = ErrorCode
+DAY_MS = 24 * 60 * 60 * 1_000
+SETTINGS: dict[str, Any] = {
+    "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener_name_clients_plain_sasl_jaas_config": JAAS.removesuffix(";") + ' user_bob="b0b" user_admin="adm1n";',
+    "delegation_token_secret_key": "key of tokens",
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:admin",
+}
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    started = await Rig.start(tmp_path, **SETTINGS)
+    try:
+        yield started
+    finally:
+        await started.nodes.stop()
+
+
+async def client_of(rig: Rig, user: str, password: str, node_id: int = 1) -> RawClient:
+    client = await rig.nodes.client(node_id)
+    await log_in_as(client, user, password)
+    return client
+
+
+async def token_login(rig: Rig, created: Any, mechanism: ScramMechanism = SCRAM_SHA_512, node_id: int = 1) -> RawClient:
+    client = await rig.nodes.client(node_id)
+    client.client_id = "token"
+    password = token_password(bytes(created.hmac))
+    await log_in(client, Login(ScramClient.of_password(mechanism, created.token_id, password, "nonce", by_token=True)))
+    return client
+
+
+async def create(client: RawClient, owner: str = "", *renewers: str, lifetime_ms: int = -1) -> Any:
+    kind = "User" if owner else ""
+    request = CreateDelegationTokenRequest(
+        kind, owner, [CreatableRenewers("User", renewer) for renewer in renewers], lifetime_ms
+    )
+    return await client.call(request, 3)
+
+
+async def listed(client: RawClient, *owners: str) -> list[str]:
+    named = [DescribeDelegationTokenOwner("User", owner) for owner in owners] if owners else None
+    response = await client.call(DescribeDelegationTokenRequest(named), 3)
+    assert response.error_code == E.NONE
+    return [token.token_id for token in response.tokens]
+
+
+async def test_client_logs_in_by_token_on_each_node_as_its_owner(tmp_path: Path) -> None:
+    rig = await Rig.start(tmp_path, 2, **SETTINGS)
+    try:
+        await _log_in_on_each_node(rig)
+    finally:
+        await rig.nodes.stop()
+
+
+async def _log_in_on_each_node(rig: Rig) -> None:
+    alice = await client_of(rig, "alice", "s3cret")
+    created = await create(alice, "", "bob")
+    assert created.error_code == E.NONE
+    assert (created.principal_name, created.token_requester_principal_name) == ("alice", "alice")
+    assert created.expiry_timestamp_ms - created.issue_timestamp_ms == DAY_MS
+    assert created.max_timestamp_ms - created.issue_timestamp_ms == 7 * DAY_MS
+    assert len(created.hmac) == 64
+    for node_id in (1, 2):
+        for mechanism in SCRAM_MECHANISMS.values():
+            client = await token_login(rig, created, mechanism, node_id)
+            assert (await client.call(MetadataRequest(topics=[]), 12)).brokers
+    session = rig.session(client := await token_login(rig, created))
+    assert session.principal == Principal("User", "alice")
+    identity = session.login.identity
+    assert identity is not None
+    assert (identity.by_token, identity.expires_ms) == (True, created.expiry_timestamp_ms)
+    assert session.login.state is LoginState.COMPLETE
+    for request, version in (
+        (CreateDelegationTokenRequest(), 3),
+        (RenewDelegationTokenRequest(created.hmac, -1), 2),
+        (ExpireDelegationTokenRequest(created.hmac, -1), 2),
+        (DescribeDelegationTokenRequest(None), 3),
+    ):
+        response = await client.call(request, version)
+        assert response.error_code == E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, request
+
+
+async def test_session_ends_with_its_token_and_a_removed_token_is_unknown(rig: Rig) -> None:
+    alice = await client_of(rig, "alice", "s3cret")
+    created = await create(alice, lifetime_ms=60_000)
+    login = Login(
+        ScramClient.of_password(
+            SCRAM_SHA_512, created.token_id, token_password(bytes(created.hmac)), "nonce", by_token=True
+        )
+    )
+    await log_in(await rig.connect(), login)
+    assert 0 < login.session_lifetime_ms <= 60_000
+    renewed = await alice.call(RenewDelegationTokenRequest(created.hmac, 10_000), 2)
+    assert renewed.error_code == E.NONE
+    await token_login(rig, created)
+    expired = await alice.call(ExpireDelegationTokenRequest(created.hmac, 0), 2)
+    assert expired.error_code == E.NONE
+    await _refused(rig, created)
+    assert await listed(alice) == [created.token_id]
+    removed = await alice.call(ExpireDelegationTokenRequest(created.hmac, -1), 2)
+    assert removed.error_code == E.NONE
+    assert (await alice.call(RenewDelegationTokenRequest(created.hmac, -1), 2)).error_code == (
+        E.DELEGATION_TOKEN_NOT_FOUND
+    )
+    await _refused(rig, created)
+    assert await listed(alice) == []
+    created.hmac = b"x" * 64
+    await _refused(rig, created)
+
+
+async def _refused(rig: Rig, created: Any) -> None:
+    with pytest.raises(AuthenticationFailed, match=r"due to invalid credentials .* SCRAM-SHA-512$"):
+        await token_login(rig, created)
+
+
+async def test_tokens_of_others_need_permissions(rig: Rig) -> None:
+    admin = await client_of(rig, "admin", "adm1n")
+    alice = await client_of(rig, "alice", "s3cret")
+    bob = await client_of(rig, "bob", "b0b")
+    refused = await create(alice, "bob")
+    assert (refused.error_code, refused.principal_name, bytes(refused.hmac)) == (
+        E.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        "bob",
+        b"",
+    )
+    delegated = await create(admin, "alice", "bob")
+    assert (delegated.principal_name, delegated.token_requester_principal_name) == ("alice", "admin")
+    own = await create(alice)
+    foreign = await create(admin)
+    both = [delegated.token_id, own.token_id]
+    assert await listed(bob) == [delegated.token_id]
+    assert await listed(alice) == both
+    assert await listed(alice, "bob") == [delegated.token_id]
+    assert await listed(alice, "carol") == []
+    assert await listed(admin) == [*both, foreign.token_id]
+    assert await listed(admin, "alice") == both
+    assert (await bob.call(RenewDelegationTokenRequest(delegated.hmac, -1), 2)).error_code == E.NONE
+    for request in (RenewDelegationTokenRequest(own.hmac, -1), ExpireDelegationTokenRequest(own.hmac, -1)):
+        for other in (bob, admin):
+            assert (await other.call(request, 2)).error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
+    token = (await bob.call(DescribeDelegationTokenRequest(None), 3)).tokens[0]
+    assert (token.principal_name, token.token_requester_principal_name) == ("alice", "admin")
+    assert bytes(token.hmac) == bytes(delegated.hmac)
+    assert [renewer.principal_name for renewer in token.renewers] == ["bob"]
+
+
+async def test_cluster_without_a_key_of_tokens_and_plaintext_refuse_requests(tmp_path: Path) -> None:
+    rig = await Rig.start(tmp_path)
+    requests = [
+        (CreateDelegationTokenRequest(), 3),
+        (RenewDelegationTokenRequest(b"x", -1), 2),
+        (ExpireDelegationTokenRequest(b"x", -1), 2),
+        (DescribeDelegationTokenRequest(None), 3),
+    ]
+    try:
+        alice = await client_of(rig, "alice", "s3cret")
+        for request, version in requests:
+            response: Any = await alice.call(request, version)
+            assert response.error_code == E.DELEGATION_TOKEN_AUTH_DISABLED
+    finally:
+        await rig.nodes.stop()

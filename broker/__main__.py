@@ -32,12 +32,11 @@ from odradek import supported_platform
 from odradek.broker.config.addresses import (
     has_other_voters,
     parse_listeners,
-    require_inter_broker_listener,
     shared_listener,
 )
-from odradek.broker.config.authentication import require_consistent, warning
-from odradek.broker.config.authorization import require_identity_of_nodes
+from odradek.broker.config.authentication import warning
 from odradek.broker.config.bootstrap_scram import parse_bootstrap_scram
+from odradek.broker.config.checks import CHECKS, CHECKS_OF_PROCESSES
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -65,6 +64,8 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PROCESS_NAME: Final = Path("/proc/self/comm")
 """File of the Linux kernel with the name of this process. `ps` and `top` show it."""
 EXIT_FAILURE: Final = 1
+REASONS: Final = "docs/configuration.md, Accepted without effect"
+"""Where the reasons of properties without effect are."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,6 +101,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"
     )
+    parser.add_argument("--strict", action="store_true", help="refuse unknown names in the file")
     parser.add_argument("--stop-with-stdin", action="store_true", help="stop cleanly when standard input ends")
     parser.add_argument(
         "--profile", metavar="FILE", help=f"write a profile to this file when it stops: {', '.join(FORMATS)}"
@@ -121,20 +123,22 @@ def _configuration(options: argparse.Namespace) -> Config:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigError(f"{options.config}: {reason}") from error
     config = load(
-        properties=text, properties_name=options.config or "", environment=os.environ, assignments=options.assignments
+        properties=text,
+        properties_name=options.config or "",
+        environment=os.environ,
+        assignments=options.assignments,
+        strict=options.strict,
+        checks=(*CHECKS, *CHECKS_OF_PROCESSES),
     )
-    require_inter_broker_listener(config)
     return with_host_name(config, socket.gethostname())
 
 
 def _secret(config: Config) -> ClusterSecret | None:
     """Return the secret of the cluster, or None if there is none.
 
-    Raise ConfigError if it cannot be read, or is missing although the nodes need it.
+    Raise ConfigError if it cannot be read.
     """
     path = config.cluster_secret_file
-    require_identity_of_nodes(config)
-    require_consistent(config, has_secret=bool(path), has_other_nodes=has_other_voters(config))
     if not path:
         return None
     try:
@@ -182,6 +186,10 @@ async def _run(
     garbage = GarbageCollection()
     garbage.begin()
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
+    if config.without_effect:
+        _logger.warning("properties without effect", names=", ".join(config.without_effect), reasons=REASONS)
+    for message in config.unknown:
+        _logger.warning("unknown property ignored", property=message)
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)

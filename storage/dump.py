@@ -76,8 +76,12 @@ SECRET_PROPERTIES = (
     tls_stores.KEY_PASSWORD,
     tls_stores.TRUST_STORE_PASSWORD,
     tls_stores.TRUST_STORE_CERTIFICATES,
+    "sasl.jaas.config",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "delegation.token.secret.key",
 )
-"""Properties of brokers whose values DescribeConfigs does not show. Their names follow `listener.name.<name>.`."""
+"""Properties of brokers whose values DescribeConfigs does not show. Their names can follow `listener.name.<name>.`."""
 
 
 def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:

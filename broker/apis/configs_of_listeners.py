@@ -6,7 +6,7 @@ Only the broker itself can read its files. So it checks the change before it for
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.broker.config.properties import dynamic_of_listener
+from odradek.broker.config.properties import dynamic_of_listener, of_all_listeners
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.requests import Request, Resource
 from odradek.broker.contexts import QuorumRequestContext
@@ -34,7 +34,7 @@ def check_certificates(
         if resource.resource_type != RESOURCE_BROKER or resource.resource_name != own:
             continue
         wanted = change(resource)
-        if any(dynamic_of_listener(name) is not None for name, _, _ in wanted.changes):
+        if any((dynamic_of_listener(name) or of_all_listeners(name)) is not None for name, _, _ in wanted.changes):
             texts = {} if wanted.replaces else dict(context.node.metadata.image.config(RESOURCE_BROKER, own))
             for name, operation, value in wanted.changes:
                 if operation is ConfigOperation.DELETE or value is None:

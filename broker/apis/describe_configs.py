@@ -15,16 +15,15 @@ Version notes:
 * v3 has types and documentation of properties (KIP-569). v4 is flexible.
 """
 
-from collections.abc import Mapping
 from itertools import dropwhile
 from typing import Final
 
+from odradek.broker.config.brokers import BROKER_PROPERTIES, property_of
 from odradek.broker.config.groups import GROUP_PROPERTIES
-from odradek.broker.config.properties import dynamic_of_listener
-from odradek.broker.config.property import Property, Scope
+from odradek.broker.config.properties import Config
+from odradek.broker.config.property import Kind, Property, Scope
 from odradek.broker.config.requests import check_authorized, check_kind
 from odradek.broker.config.topics import (
-    BROKER_PROPERTIES,
     TOPIC_PROPERTIES,
     Source,
     Synonym,
@@ -48,6 +47,8 @@ from odradek.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+CUSTOM: Final = Property("", Kind.PASSWORD, None, "A custom property, which this broker stores only.")
+"""Stands for all custom properties. As in Kafka, their values count as secret."""
 RESOURCES_PER_PART: Final = 4
 """Maximum resources per part of a request. A broker has 150 properties; with synonyms and documentation they take 2
 ms."""
@@ -114,7 +115,10 @@ def _broker(
 ) -> list[DescribeConfigsResourceResult]:
     defaults = context.node.metadata.image.config(RESOURCE_BROKER, "")
     if not name:
-        return [_entry(request, prop, prop.name, text, [dynamic]) for prop, text, dynamic in _dynamic(defaults)]
+        return [
+            _entry(request, property_of(key) or CUSTOM, key, text, [Synonym(key, text, Source.CLUSTER_DEFAULT)])
+            for key, text in defaults.items()
+        ]
     if name != str(context.node.node_id):
         message = f"Unexpected broker id, expected {context.node.node_id} or empty string, but received {name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -125,12 +129,21 @@ def _broker(
         if synonyms or prop.has_default:
             value = prop.render(prop.parse(synonyms[0].value)) if synonyms else None
             entries.append(_entry(request, prop, prop.name, value, synonyms))
-    for key, text in context.node.metadata.image.config(RESOURCE_BROKER, name).items():
-        of_listener = dynamic_of_listener(key)
-        if of_listener is not None:
-            synonyms = [Synonym(key, text, Source.DYNAMIC_BROKER)]
-            entries.append(_entry(request, of_listener, key, text, synonyms))
-    return entries
+    own = context.node.metadata.image.config(RESOURCE_BROKER, name)
+    # Properties without an effect, those of one listener, and custom ones are described if they are set.
+    names = dict.fromkeys((*own, *defaults, *config.without_effect))
+    others = [key for key in names if key not in BROKER_PROPERTIES]
+    return entries + [_other(request, key, settings.dynamic_texts(key), config) for key in others]
+
+
+def _other(
+    request: DescribeConfigsRequest, name: str, dynamic: list[Synonym], config: Config
+) -> DescribeConfigsResourceResult:
+    """Describe a property that has no row in BROKER_PROPERTIES. The value of a custom property is never described."""
+    prop = property_of(name) or CUSTOM
+    static = broker_synonyms(config, prop) if prop.name == name else []
+    synonyms = [*dynamic, *static]
+    return _entry(request, prop, name, prop.render(prop.parse(synonyms[0].value)), synonyms)
 
 
 def _group(
@@ -148,15 +161,6 @@ def _group(
     return entries
 
 
-def _dynamic(defaults: Mapping[str, str]) -> list[tuple[Property, str, Synonym]]:
-    """Return (property, value, synonym) of the dynamic configuration of all brokers, in the order of the properties."""
-    return [
-        (prop, defaults[prop.name], Synonym(prop.name, defaults[prop.name], Source.CLUSTER_DEFAULT))
-        for prop in BROKER_PROPERTIES.values()
-        if prop.name in defaults
-    ]
-
-
 def _entry(
     request: DescribeConfigsRequest, prop: Property, name: str, value: str | None, synonyms: list[Synonym]
 ) -> DescribeConfigsResourceResult:
@@ -164,7 +168,7 @@ def _entry(
         name=name,
         value=None if prop.is_secret else value,
         is_sensitive=prop.is_secret,
-        read_only=name == prop.name and prop.scope is Scope.STATIC,
+        read_only=prop is CUSTOM or (name == prop.name and prop.scope in {Scope.STATIC, Scope.CLUSTER}),
         config_source=source_of(synonyms),
         synonyms=[
             DescribeConfigsSynonym(

@@ -259,6 +259,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             f"LEADER_NOT_AVAILABLE, {RETRIED}, until the broker has the created topics in its metadata.",
         ),
         Limit(
+            "broker.config.brokers.CUSTOM_PROPERTIES_MAX",
+            "custom properties per broker",
+            "POLICY_VIOLATION. Capacity returns when properties are deleted.",
+        ),
+        Limit(
             "cluster.controller.partitions.creation.PARTITIONS_PER_CALL_MAX",
             "new partitions per request",
             "POLICY_VIOLATION for the whole request.",

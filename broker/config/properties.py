@@ -21,6 +21,7 @@ BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SH
 DOUBLE: Final = Kind.DOUBLE
 PASSWORD: Final = Kind.PASSWORD
 CLUSTER: Final = Scope.CLUSTER
+PER_BROKER: Final = Scope.PER_BROKER
 
 DEFAULT_BYTE_BUDGET: Final = 512 * 1024 * 1024
 """Maximum bytes of requests and responses in memory per node, if queued.max.request.bytes is -1."""
@@ -52,9 +53,9 @@ class Config:
     # Node, listeners and connections
     node_id: int = row("node.id", INT, 1, "Id of the node in its cluster. Each node needs a different id.", low=0)
     log_dirs: str = row("log.dirs", STR, "", "The data directory. Exactly one directory is supported.")
-    listeners: tuple[str, ...] = row("listeners", LIST, ("PLAINTEXT://:9092",), "Addresses on which the node listens: NAME://host:port, comma-separated. An empty host means all interfaces, port 0 any free port.")
+    listeners: tuple[str, ...] = row("listeners", LIST, ("PLAINTEXT://:9092",), "Addresses on which the node listens: NAME://host:port, comma-separated. An empty host means all interfaces, port 0 any free port.", scope=PER_BROKER)
     advertised_listeners: tuple[str, ...] = row("advertised.listeners", LIST, (), "Addresses that the node publishes to clients and other nodes: NAME://host:port, for names in listeners. Set it if clients reach the node under another address, for example behind NAT or in containers. If unset, the address in listeners.")
-    listener_security_protocol_map: tuple[str, ...] = row("listener.security.protocol.map", LIST, ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT"), "The security protocol of each listener: NAME:PROTOCOL, comma-separated. Without this property, a listener whose name is no protocol has PLAINTEXT. With it, each listener needs an entry.")
+    listener_security_protocol_map: tuple[str, ...] = row("listener.security.protocol.map", LIST, ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT"), "The security protocol of each listener: NAME:PROTOCOL, comma-separated. Without this property, a listener whose name is no protocol has PLAINTEXT. With it, each listener needs an entry.", scope=PER_BROKER)
     inter_broker_listener_name: str | None = row("inter.broker.listener.name", STR, None, "The listener for requests of other brokers. Only this listener serves them. `odradek broker` needs it, or security.inter.broker.protocol. The name of the only listener is allowed: it then serves clients and brokers, and a warning is logged.")
     controller_listener_names: tuple[str, ...] = row("controller.listener.names", LIST, (), "Listeners for controllers only, comma-separated. Clients do not see them. If unset, the listeners for brokers also serve controllers.")
     controller_quorum_voters: tuple[str, ...] = row("controller.quorum.voters", LIST, (), "The voters of the metadata log: id@host:port, comma-separated, the same on every node. If unset, this node is the only voter. A node that is not in the list is an observer.", may_be_empty=True)
@@ -87,8 +88,8 @@ class Config:
     ssl_cipher_suites: tuple[str, ...] = row("ssl.cipher.suites", LIST, (), "Cipher suites by their IANA names, such as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384. If empty, the secure ones of the TLS library. TLS 1.3 has three suites: name all of them, or none to use TLS 1.2 alone.", may_be_empty=True, scope=Scope.LISTENER, per_listener=True)
     ssl_endpoint_identification_algorithm: str = row("ssl.endpoint.identification.algorithm", STR, "https", "With https, a node verifies that the certificate of another node has the host name that it connects to. If empty, it does not.", choices=("https", ""), scope=Scope.LISTENER, per_listener=True)
     ssl_principal_mapping_rules: str = row("ssl.principal.mapping.rules", STR, "DEFAULT", "Rules that make the name of the principal from the subject of a client certificate: DEFAULT, or RULE:pattern/replacement/ with an optional L or U, comma-separated. The first rule that matches applies.", per_listener=True)
-    sasl_enabled_mechanisms: tuple[str, ...] = row("sasl.enabled.mechanisms", LIST, (), "SASL mechanisms by which clients can authenticate, comma-separated. A listener with SASL_PLAINTEXT or SASL_SSL needs one.", choices=MECHANISMS, may_be_empty=True, per_listener=True)
-    sasl_jaas_config: Password | None = row("sasl.jaas.config", PASSWORD, None, "The login module of one SASL mechanism on one listener, as in Kafka. It must be set as listener.name.NAME.MECHANISM.sasl.jaas.config. The options user_NAME of PlainLoginModule are the users of PLAIN and their passwords. Nothing is loaded: a login module is a name.", per_mechanism=True)
+    sasl_enabled_mechanisms: tuple[str, ...] = row("sasl.enabled.mechanisms", LIST, (), "SASL mechanisms by which clients can authenticate, comma-separated. A listener with SASL_PLAINTEXT or SASL_SSL needs one.", choices=MECHANISMS, may_be_empty=True, per_listener=True, scope=PER_BROKER)
+    sasl_jaas_config: Password | None = row("sasl.jaas.config", PASSWORD, None, "The login module of one SASL mechanism on one listener, as in Kafka. It must be set as listener.name.NAME.MECHANISM.sasl.jaas.config. The options user_NAME of PlainLoginModule are the users of PLAIN and their passwords. Nothing is loaded: a login module is a name.", per_mechanism=True, scope=PER_BROKER)
     delegation_token_secret_key: Password | None = row("delegation.token.secret.key", PASSWORD, None, "Key from which the secrets of delegation tokens (KIP-48) are derived. All nodes need the same key. If unset or empty, the cluster has no delegation tokens. With another key, existing tokens are invalid.")
     delegation_token_max_lifetime_ms: int = row("delegation.token.max.lifetime.ms", LONG, 604800000, "Milliseconds from the creation of a delegation token after which it cannot be renewed. A client can request less.", low=1)
     delegation_token_expiry_time_ms: int = row("delegation.token.expiry.time.ms", LONG, 86400000, "Milliseconds after which a delegation token expires, unless it is renewed.", low=1)
@@ -107,6 +108,7 @@ class Config:
     sasl_oauthbearer_clock_skew_seconds: int = row("sasl.oauthbearer.clock.skew.seconds", INT, 30, "Maximum difference in seconds between the clocks of the OAuth provider and of the broker.", low=0, high=86400, per_listener=True, per_mechanism=True)
     max_connections: int = row("max.connections", INT, INT_MAX, "Maximum open connections of the broker. Further ones are closed immediately. Connections to a listener for brokers or controllers count, but are accepted beyond the limit if clients have another listener.", low=0, scope=Scope.DYNAMIC)
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Maximum open connections from one IP address, over all listeners. Further ones are closed immediately.", low=0, scope=Scope.DYNAMIC)
+    max_connections_per_ip_overrides: str = row("max.connections.per.ip.overrides", STR, "", "Maximum open connections of single IP addresses, instead of max.connections.per.ip: address:number, comma-separated, for example 10.0.0.1:100. Kafka also accepts host names.", scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "Maximum new connections per second. The broker reads further ones only in the next second. Connections to a listener for brokers or controllers are exempt if clients have another listener.", low=1, scope=Scope.DYNAMIC)
     connections_max_idle_ms: int = row("connections.max.idle.ms", LONG, 600000, "Milliseconds without a request after which the broker closes a client's connection. -1: never.", low=-1)
     queued_max_request_bytes: int = row("queued.max.request.bytes", LONG, -1, f"Maximum bytes of requests and responses in memory. The broker stops reading from connections while less than twice socket.request.max.bytes is free, and never before half is used. -1: {DEFAULT_BYTE_BUDGET}. Increase it if many clients send large batches and the machine has the memory.", low=-1)
@@ -279,6 +281,10 @@ class Config:
     """Names of the properties that were set; all others have their defaults."""
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Values of single listeners and mechanisms: `override_key` -> attribute -> value."""
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the given properties of Kafka that have no effect, by name."""
+    unknown: tuple[str, ...] = ()
+    """A message for each unknown name in the node's file."""
 
     @property
     def byte_budget(self) -> int:
@@ -303,12 +309,21 @@ def override_key(listener: str, mechanism: str) -> str:
 
 PROPERTIES: Final[dict[str, Property]] = properties_of(Config)
 """Every property by its dotted name."""
-LISTENER_PROPERTY: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<property>.+)")
+PROPERTY_OF_LISTENER: Final = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<property>.*)")
 """A property of one listener, as running brokers accept it: the name of the listener has no period, as in Kafka."""
+
+WITH_PREFIX_ALONE: Final = ("ssl.key.password", "ssl.keystore.", "ssl.truststore.")
+"""Begins of the properties that can be set for one listener of a running broker, and not for all of them."""
 
 
 def dynamic_of_listener(name: str) -> Property | None:
     """Return the property that `name` sets for one listener of a running broker; None if it sets none."""
-    found = LISTENER_PROPERTY.fullmatch(name)
+    found = PROPERTY_OF_LISTENER.fullmatch(name)
     prop = None if found is None else PROPERTIES.get(found["property"])
+    return prop if prop is not None and prop.scope is Scope.LISTENER else None
+
+
+def of_all_listeners(name: str) -> Property | None:
+    """Return the property that `name` sets for all listeners of a running broker; None if it sets none."""
+    prop = None if name.startswith(WITH_PREFIX_ALONE) else PROPERTIES.get(name)
     return prop if prop is not None and prop.scope is Scope.LISTENER else None

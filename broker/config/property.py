@@ -62,6 +62,7 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -98,6 +99,11 @@ class Scope(Enum):
     """A property of brokers that can change while they run. Its users read it with `TopicSettings.current`."""
     LISTENER = "listener"
     """A property of one listener that can change while brokers run: `listener.name.<name>.<property>`."""
+    PER_BROKER = "per broker"
+    """A property that Kafka changes for one running broker. A node reads it when it starts.
+
+    A dynamic value is stored and described, and has no effect.
+    """
     DYNAMIC_ALONE = "dynamic alone"
     """As DYNAMIC, but brokers describe it only if it is set, because Kafka has it only as a dynamic property."""
 
@@ -194,8 +200,11 @@ class Property:
             reason = _REASONS.get(self.kind, f"Not a number of type {self.kind.name}")
             raise ConfigError(f"{label}: {text!r} is not {_DESCRIPTIONS[self.kind]}", reason) from None
         if self.kind is Kind.LIST:
-            return self._items(label, text, value, strict=strict)
-        self._check(label, text, value, low)
+            value = self._items(label, text, value, strict=strict)
+        if self.fixed and value != self.default:
+            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed, complete=True)
+        if self.kind is not Kind.LIST:
+            self._check(label, text, value, low)
         return value
 
     def _items(self, label: str, text: str, items: tuple[str, ...], *, strict: bool) -> tuple[str, ...]:
@@ -217,8 +226,6 @@ class Property:
         return tuple(dict.fromkeys(item for item in items if item))
 
     def _check(self, label: str, text: str, value: Any, low: float | None) -> None:
-        if self.fixed and value != self.default:
-            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed, complete=True)
         if self.or_equal is not None:
             if value != self.or_equal and not self.low <= value <= self.high:
                 reason = f"Value must be between {self.low} and {self.high} or equal to {self.or_equal}"
@@ -316,6 +323,7 @@ _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.LONG: _integer(64),
     Kind.DOUBLE: _double,
     Kind.LIST: _list,
+    Kind.CLASS: str,
     Kind.PASSWORD: Password,
 }
 _DESCRIPTIONS: Final[dict[Kind, str]] = {
@@ -326,6 +334,7 @@ _DESCRIPTIONS: Final[dict[Kind, str]] = {
     Kind.LONG: "an integer of 64 bits",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a comma-separated list",
+    Kind.CLASS: "text",
     Kind.PASSWORD: "text",
 }
 
@@ -362,6 +371,22 @@ def row(
         per_mechanism=per_mechanism,
     )
     return dataclasses.field(default=default, metadata={"property": prop})
+
+
+def accepted(
+    name: str,
+    kind: Kind,
+    default: Any,
+    *,
+    scope: Scope = Scope.STATIC,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Property:
+    """Return a property of Kafka that a node accepts without effect."""
+    return Property(
+        name, kind, default, "", scope=scope, low=low, high=high, choices=choices, may_be_empty=kind is Kind.LIST
+    )
 
 
 def properties_of(config_class: type[Any]) -> dict[str, Property]:

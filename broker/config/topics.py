@@ -10,9 +10,10 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final
 
+from odradek.broker.config.brokers import KNOWN, check_broker_settings, static_value
 from odradek.broker.config.groups import check_group_settings
-from odradek.broker.config.properties import PROPERTIES, Config, dynamic_of_listener
-from odradek.broker.config.property import ConfigError, Kind, Property, Scope, invalid_value
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.property import ConfigError, Kind, Property, invalid_value
 from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, MetadataImage
@@ -26,15 +27,6 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
     if prop.topic_name
 }
 """Each property of a topic, by the name that topics use for it."""
-BROKER_PROPERTIES: Final = {name: prop for name, prop in PROPERTIES.items() if prop.scope is not Scope.TOPIC_ALONE}
-"""Each property of a broker, by name."""
-
-MAX_CONNECTIONS: Final = "max.connections"
-NO_CONNECTIONS: Final = (
-    "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0"
-    " for configuration Invalid dynamic configuration"
-)
-"""Kafka's error message. A broker without connections could not receive another value."""
 PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
 VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
 _MINUTE_MS: Final = 60_000
@@ -109,13 +101,17 @@ class TopicSettings:
 
     def dynamic_synonyms(self, prop: Property) -> list[Synonym]:
         """Return the dynamic values of this broker and of all brokers, the one in force first."""
-        return [Synonym(prop.name, texts[prop.name], source) for source, texts in self._dynamic if prop.name in texts]
+        return self.dynamic_texts(prop.name)
+
+    def dynamic_texts(self, name: str) -> list[Synonym]:
+        """Return the dynamic values that this broker and all brokers have for a name, the one in force first."""
+        return [Synonym(name, texts[name], source) for source, texts in self._dynamic if name in texts]
 
     def current(self, prop: Property) -> Any:
         """Return the present value of a property of this broker; it can be a dynamic one."""
         for synonym in self.dynamic_synonyms(prop)[:1]:
             return prop.parse(synonym.value)
-        return getattr(self._config, prop.attribute)
+        return static_value(self._config, prop)
 
     @property
     def num_partitions(self) -> int:
@@ -146,29 +142,9 @@ class TopicSettings:
     def validate_broker(self, broker: str, configs: Mapping[str, str]) -> None:
         """Validate configurations that are to be set for a broker, or for all brokers if its name is empty.
 
-        Raise Refusal(INVALID_CONFIG) for an unknown name, and Refusal(INVALID_REQUEST) for an invalid value or for a
-        property that is not dynamic.
+        Raise Refusal as `check_broker_settings`.
         """
-        of_listeners = {name: prop for name in configs if (prop := dynamic_of_listener(name)) is not None}
-        if of_listeners and not broker:
-            raise Refusal(
-                ErrorCode.INVALID_REQUEST,
-                "Cannot update these configs at default cluster level, broker id must be specified: "
-                f"[{', '.join(of_listeners)}]",
-            )
-        unknown = [name for name in configs if name not in BROKER_PROPERTIES and name not in of_listeners]
-        if unknown:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
-        fixed = [name for name in configs if name not in of_listeners and not PROPERTIES[name].is_dynamic]
-        if fixed:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-        for name, text in configs.items():
-            try:
-                value = (of_listeners.get(name) or PROPERTIES[name]).parse_set(text, name=name)
-            except ConfigError as error:
-                raise Refusal(ErrorCode.INVALID_REQUEST, invalid_value(name, text, error)) from None
-            if name == MAX_CONNECTIONS and not value:
-                raise Refusal(ErrorCode.INVALID_REQUEST, NO_CONNECTIONS)
+        check_broker_settings(broker, configs)
 
     def validate_group(self, configs: Mapping[str, str]) -> None:
         """Validate configurations that are to be set for a group. Raise Refusal(INVALID_CONFIG)."""
@@ -176,7 +152,7 @@ class TopicSettings:
 
     def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
         """Return the default of a list property of a topic or broker; None for other properties and unknown names."""
-        prop = (PROPERTIES if kind == RESOURCE_BROKER else TOPIC_PROPERTIES).get(name)
+        prop = (KNOWN if kind == RESOURCE_BROKER else TOPIC_PROPERTIES).get(name)
         if prop is None or prop.kind is not Kind.LIST:
             return None
         text = prop.render(self.current(prop))
@@ -262,7 +238,8 @@ def broker_synonyms(config: Config, prop: Property) -> list[Synonym]:
     synonyms: list[Synonym] = []
     if not prop.has_default:
         return synonyms
-    if prop.name in config.given and (text := prop.render(getattr(config, prop.attribute))) is not None:
+    is_given = prop.name in config.given or prop.name in config.without_effect
+    if is_given and (text := prop.render(static_value(config, prop))) is not None:
         synonyms.append(Synonym(prop.name, text, Source.STATIC_BROKER))
     if (text := prop.render(prop.default)) is not None:
         synonyms.append(Synonym(prop.name, text, Source.DEFAULT))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from odradek.broker.config.connections import OVERRIDES, parse_overrides
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.process.open_files import unlimited_connections
@@ -21,6 +22,7 @@ Beyond it the address that connected least recently is forgotten, so its quota s
 """
 TOTAL_MAX: Final = PROPERTIES["max.connections"]
 PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
+PER_ADDRESS_OVERRIDES: Final = PROPERTIES[OVERRIDES]
 OPEN_FILES: Final = "open files (ulimit -n)"
 """Name of the limit of `odradek.broker.process.open_files` in log lines."""
 PROTECTED_EXTRA: Final = 32
@@ -61,7 +63,9 @@ class ConnectionLimits:
         """
         if not protected and self.total >= self._settings.current(TOTAL_MAX):
             return TOTAL_MAX.name
-        if self._by_address.get(address, 0) >= self._settings.current(PER_ADDRESS_MAX):
+        overrides = parse_overrides(self._settings.current(PER_ADDRESS_OVERRIDES))
+        per_address_max = overrides.get(address, self._settings.current(PER_ADDRESS_MAX))
+        if self._by_address.get(address, 0) >= per_address_max:
             return PER_ADDRESS_MAX.name
         if self.total >= self.connections_max() + (PROTECTED_EXTRA if protected else 0) and not evict():
             return OPEN_FILES

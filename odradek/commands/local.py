@@ -139,6 +139,9 @@ def broker(
         list[str] | None,
         typer.Option("--set", help="Set a property. It overrides the file and the environment.", metavar="NAME=VALUE"),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse unknown names in the file, which are warnings otherwise.")
+    ] = False,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -157,6 +160,8 @@ def broker(
 
       odradek broker --config server.properties --set log.dirs=/data
 
+      odradek broker --config server.properties --strict
+
       ODRADEK_LOG_DIRS=/data odradek broker --config server.properties
 
       odradek broker --config server.properties --profile broker.svg
@@ -166,6 +171,8 @@ def broker(
         argv += ["--config", str(config)]
     for setting in settings or []:
         argv += ["--set", setting]
+    if strict:
+        argv.append("--strict")
     if profile is not None:
         argv += ["--profile", str(profile)]
     os.execve(argv[0], argv, run_module.environment())

@@ -10,6 +10,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
 from tests.interop.conftest import SETTINGS
 from tests.interop.drivers.base import TIMEOUT_S
 
@@ -34,75 +35,8 @@ OWN_DEFAULTS = {
     "transaction.state.log.min.isr": "depends on the number of brokers",
     "transaction.state.log.replication.factor": "depends on the number of brokers",
 }
-ONLY_AT_START = (
-    "listener.security.protocol.map",
-    "listeners",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-    "ssl.cipher.suites",
-    "ssl.client.auth",
-    "ssl.enabled.protocols",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.protocol",
-)
-"""Properties that only Kafka can change dynamically."""
-NOT_HERE = {
-    "alter.log.dirs.": "a node has one data directory",
-    "broker.id": "node.id",
-    "background.threads": "one event loop, few threads",
-    "client.quota.callback.class": "no classes are loaded",
-    "config.providers": "no classes are loaded",
-    "controlled.shutdown.enable": "always on",
-    "controller.quorum.append.linger.ms": "appends are not delayed",
-    "controller.quorum.auto.join.enable": "the voters are configured statically",
-    "controller.quorum.bootstrap.servers": "the voters are configured statically",
-    "controller.quorum.fetch.": "named limits",
-    "controller.quorum.request.timeout.ms": "the election time-out is used instead",
-    "controller.quorum.retry.backoff.ms": "no polling",
-    "controller.socket.timeout.ms": "request.timeout.ms is used instead",
-    "cordoned.log.dirs": "a node has one data directory",
-    "early.start.listeners": "all listeners start together",
-    "errors.deadletterqueue.": "no share groups",
-    "follower.fetch.last.tiered.offset.enable": "no tiered storage",
-    "group.coordinator.": "one event loop; appends are not delayed; the protocols are on by group.version",
-    "group.share.": "no share groups",
-    "group.streams.": "no streams groups",
-    "initial.broker.registration.timeout.ms": "a node waits without a limit until it is registered, and logs it",
-    "kafka.metrics.": "Prometheus alone",
-    "log.cleaner.threads": "compaction runs on the event loop",
-    "log.dir": "log.dirs",
-    "max.connections.per.ip.overrides": "quotas of addresses (KIP-612) are set dynamically",
-    "metadata.log.dir": "the metadata log is in the data directory",
-    "metadata.log.segment.ms": "segments of metadata roll by size",
-    "metadata.max.": "the metadata log is deleted up to its snapshots, and an idle controller writes nothing",
-    "metric": "Prometheus alone",
-    "num.": "one event loop",
-    "offsets.topic.compression.codec": "offsets are written uncompressed",
-    "principal.builder.class": "no classes are loaded",
-    "process.roles": "by controller.quorum.voters",
-    "queued.max.requests": "by bytes: queued.max.request.bytes",
-    "remote.": "no tiered storage",
-    "replica.socket.": "property of Kafka's threads",
-    "replication.quota.window.": "quotas use a leaky bucket, which has no window",
-    "sasl.client.": "no classes are loaded",
-    "sasl.kerberos.": "GSSAPI is not supported",
-    "sasl.login.": "property of Kafka's internal clients",
-    "sasl.mechanism.": "nodes log in with the cluster secret",
-    "sasl.oauthbearer.": "property of clients, or of retries of the JWKS endpoint, which are a named limit",
-    "security.providers": "no classes are loaded",
-    "share.": "no share groups",
-    "socket.connection.setup.": "property of Kafka's internal clients",
-    "socket.receive.buffer.bytes": "the system's own",
-    "socket.send.buffer.bytes": "the system's own",
-    "ssl.allow.": "new certificates may have other names",
-    "ssl.engine.factory.class": "no classes are loaded",
-    "ssl.keymanager.algorithm": "property of Java",
-    "ssl.provider": "property of Java",
-    "ssl.secure.random.implementation": "property of Java",
-    "ssl.trustmanager.algorithm": "property of Java",
-    "telemetry.max.bytes": "clients do not push metrics (KIP-714)",
-}
-"""Properties of Kafka, or prefixes of their names, that Odradek does not have, with the reason."""
+NOT_HERE = ("controller.quorum.bootstrap.servers", "process.roles", *OTHER_NAMES, *WITHOUT_EFFECT)
+"""Properties of Kafka that Odradek describes only if they are set, or by another name."""
 HIDDEN = (
     "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",
@@ -115,10 +49,6 @@ OWN = ("odradek.", "cluster.secret.file")
 """Properties that Kafka does not have."""
 OF_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
 """Properties of StandardAuthorizer. Kafka does not describe them without it."""
-PURGATORY = ".purgatory.purge.interval.requests"
-"""Properties of Kafka's purgatory. Odradek removes a parked request when it is completed."""
-POLICY = ".policy.class.name"
-"""Properties with names of classes. Odradek loads no classes."""
 
 
 def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
@@ -135,22 +65,14 @@ def test_broker_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, k
     assert len(common) > 50
     different = [name for name in common if row(odradek[name], name) != row(kafkas[name], name)]
     assert different == [], [(row(odradek[name], name), row(kafkas[name], name)) for name in different]
-    left_out = [name for name in kafkas if name not in odradek]
-    assert [name for name in left_out if not is_explained(name)] == []
-    removed = [start for start in NOT_HERE if not any(name.startswith(start) for name in left_out)]
-    assert removed == [], f"reasons for properties that exist or no longer differ: {removed}"
+    assert [name for name in kafkas if name not in odradek and name not in NOT_HERE] == []
     ours_alone = {name for name in odradek if name not in kafkas and not name.startswith(OWN)}
     assert ours_alone == {*HIDDEN, *OF_AUTHORIZER}
 
 
-def is_explained(name: str) -> bool:
-    return name.endswith((PURGATORY, POLICY)) or any(name.startswith(start) for start in NOT_HERE)
-
-
 def row(entry: Any, name: str) -> tuple[object, ...]:
     own = name in OWN_DEFAULTS or name in SETTINGS
-    read_only = None if name in ONLY_AT_START else entry.is_read_only
-    return entry.is_sensitive, read_only, None if own else (entry.value, entry.is_default)
+    return entry.is_sensitive, entry.is_read_only, None if own else (entry.value, entry.is_default)
 
 
 def test_topic_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:

@@ -261,8 +261,8 @@ async def test_invalid_dynamic_configuration_is_refused_before_it_is_stored(tmp_
 
 REFUSED = (
     ("", LOCATION, ErrorCode.INVALID_REQUEST, "at default cluster level, broker id must be specified"),
-    ("1", "ssl.keystore.location", ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
-    ("1", "listener.name.ssl.num.partitions", ErrorCode.INVALID_CONFIG, "Unknown broker config name"),
+    ("1", "ssl.keystore.location", ErrorCode.INVALID_REQUEST, "dynamically updated only per-listener"),
+    ("1", "listener.name.ssl.num.partitions", ErrorCode.INVALID_REQUEST, "Not a number of type INT"),
     ("1", "listener.name.ssl.ssl.client.auth", ErrorCode.INVALID_REQUEST, "is not one of required, requested"),
     ("1", "listener.name.ssl.ssl.keystore.type", ErrorCode.INVALID_REQUEST, "is not one of JKS, PKCS12, PEM"),
 )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.config.property import Scope
+from odradek.broker.config.brokers import KNOWN
 from odradek.cluster.metadata.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
 from odradek.protocol.batch import build_batch
 from odradek.storage.dump import HIDDEN, SECRET_PROPERTIES, dump_file, main
@@ -64,8 +63,7 @@ def test_secrets_of_the_metadata_log_are_hidden(tmp_path: Path) -> None:
 
 
 def test_each_secret_property_of_running_brokers_is_hidden() -> None:
-    dynamic = {name for name, prop in PROPERTIES.items() if prop.is_secret and prop.scope is not Scope.STATIC}
-    assert set(SECRET_PROPERTIES) == dynamic
+    assert set(SECRET_PROPERTIES) == {name for name, prop in KNOWN.items() if prop.is_secret}
 
 
 def test_command_prints_the_entries_of_each_file_as_json(tmp_path: Path) -> None:

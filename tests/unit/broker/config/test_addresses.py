@@ -72,7 +72,7 @@ def test_listener_for_nodes_is_protected_if_clients_have_another(settings: list[
 def test_invalid_address_raises_one_line_with_the_property(setting: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         config(TWO_LISTENERS, setting)
-    assert str(error.value) == message
+    assert str(error.value) == f"{message} (--set)"
 
 
 def test_listener_for_brokers_cannot_be_for_controllers_only() -> None:

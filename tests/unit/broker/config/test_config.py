@@ -26,7 +26,7 @@ def test_default_of_each_property_is_valid() -> None:
 
 
 def test_each_property_is_an_attribute_of_config() -> None:
-    fields = {field.name for field in dataclasses.fields(Config)} - {"given", "overrides"}
+    fields = {field.name for field in dataclasses.fields(Config)} - {"given", "overrides", "without_effect", "unknown"}
     assert fields == {prop.attribute for prop in PROPERTIES.values()}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.broker.config.brokers import NO_CONNECTIONS
 from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.config.topics import NO_CONNECTIONS, TopicSettings
+from odradek.broker.config.topics import TopicSettings
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER
 from odradek.cluster.metadata.records import ConfigRecord
@@ -117,7 +118,6 @@ def test_cluster_default_ranks_between_node_config_and_static_config() -> None:
 @pytest.mark.parametrize(
     ("configs", "error", "message"),
     [
-        ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
         ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
         (
             {"log.segment.bytes": "x"},

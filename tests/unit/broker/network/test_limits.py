@@ -76,7 +76,12 @@ def test_log_limit_admits_entries_per_second_and_counts_the_others() -> None:
 
 
 def test_changed_limit_applies_to_later_connections() -> None:
-    values = {"max.connections": 1, "max.connections.per.ip": 1, "max.connection.creation.rate": 1}
+    values: dict[str, int | str] = {
+        "max.connections": 1,
+        "max.connections.per.ip": 1,
+        "max.connection.creation.rate": 1,
+    }
+    values["max.connections.per.ip.overrides"] = ""
     limits = ConnectionLimits(
         cast("TopicSettings", SimpleNamespace(current=lambda prop: values[prop.name])), Unlimited()
     )

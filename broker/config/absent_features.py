@@ -1,0 +1,113 @@
+"""Properties of Apache Kafka for share groups, streams groups and tiered storage. A node accepts them without effect.
+
+A row has name, type, default and valid values of Apache Kafka 4.4. `odradek.broker.config.without_effect` has all rows.
+"""
+
+from typing import Final
+
+from odradek.broker.config.property import Kind, Property, Scope
+from odradek.broker.config.property import accepted as _row
+
+BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG, Kind.LIST
+DOUBLE, DYNAMIC = Kind.DOUBLE, Scope.DYNAMIC
+
+# fmt: off
+ABSENT_FEATURES: Final[dict[str, tuple[Property, ...]]] = {
+    "Share groups are not supported.": (
+        _row("errors.deadletterqueue.auto.create.topics.enable", BOOL, False, scope=DYNAMIC),
+        _row("errors.deadletterqueue.topic.name.prefix", STR, "dlq.", scope=DYNAMIC),
+        _row("group.share.assignment.interval.ms", INT, 1000, low=0, scope=DYNAMIC),
+        _row("group.share.assignors", LIST, ("simple",)),
+        _row("group.share.delivery.count.limit", INT, 5, low=2, high=10),
+        _row("group.share.dlq.manager.class.name", STR, "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager"),
+        _row("group.share.heartbeat.interval.ms", INT, 5000, low=1),
+        _row("group.share.initialize.retry.interval.ms", INT, 30000, low=1),
+        _row("group.share.max.assignment.interval.ms", INT, 15000, low=0),
+        _row("group.share.max.delivery.count.limit", INT, 10, low=5, high=25),
+        _row("group.share.max.heartbeat.interval.ms", INT, 15000, low=1),
+        _row("group.share.max.partition.max.record.locks", INT, 4000, low=2000, high=10000),
+        _row("group.share.max.record.lock.duration.ms", INT, 60000, low=30000, high=3600000),
+        _row("group.share.max.session.timeout.ms", INT, 60000, low=1),
+        _row("group.share.max.share.sessions", INT, 2000, low=1),
+        _row("group.share.max.size", INT, 200, low=1, high=1000),
+        _row("group.share.min.assignment.interval.ms", INT, 0, low=0),
+        _row("group.share.min.delivery.count.limit", INT, 2, low=2, high=5),
+        _row("group.share.min.heartbeat.interval.ms", INT, 5000, low=1),
+        _row("group.share.min.partition.max.record.locks", INT, 100, low=100, high=2000),
+        _row("group.share.min.record.lock.duration.ms", INT, 15000, low=1000, high=30000),
+        _row("group.share.min.session.timeout.ms", INT, 45000, low=1),
+        _row("group.share.partition.max.record.locks", INT, 2000, low=100, high=10000),
+        _row("group.share.persister.class.name", STR, "org.apache.kafka.server.share.persister.DefaultStatePersister"),
+        _row("group.share.record.lock.duration.ms", INT, 30000, low=1000, high=3600000),
+        _row("group.share.session.timeout.ms", INT, 45000, low=1),
+        _row("share.coordinator.append.linger.ms", INT, -1, low=-1),
+        _row("share.coordinator.cached.buffer.max.bytes", INT, 1048588, low=524288, scope=DYNAMIC),
+        _row("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300000, low=1),
+        _row("share.coordinator.load.buffer.size", INT, 5242880, low=1),
+        _row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, low=0, high=500),
+        _row("share.coordinator.state.topic.compression.codec", INT, 0),
+        _row("share.coordinator.state.topic.min.isr", SHORT, 2, low=1),
+        _row("share.coordinator.state.topic.num.partitions", INT, 50, low=1),
+        _row("share.coordinator.state.topic.prune.interval.ms", INT, 300000, low=1),
+        _row("share.coordinator.state.topic.replication.factor", SHORT, 3, low=1),
+        _row("share.coordinator.state.topic.segment.bytes", INT, 104857600, low=1),
+        _row("share.coordinator.threads", INT, 1, low=1),
+        _row("share.coordinator.write.timeout.ms", INT, 5000, low=1),
+    ),
+    "Streams groups are not supported. Kafka Streams works with classic groups.": (
+        _row("group.streams.acceptable.recovery.lag", LONG, 10000, low=0),
+        _row("group.streams.assignment.interval.ms", INT, 1000, low=0, scope=DYNAMIC),
+        _row("group.streams.assignors", LIST, ("sticky",)),
+        _row("group.streams.heartbeat.interval.ms", INT, 5000, low=1),
+        _row("group.streams.initial.rebalance.delay.ms", INT, 3000, low=0),
+        _row("group.streams.max.assignment.interval.ms", INT, 15000, low=0),
+        _row("group.streams.max.heartbeat.interval.ms", INT, 15000, low=1),
+        _row("group.streams.max.session.timeout.ms", INT, 60000, low=1),
+        _row("group.streams.max.size", INT, 2147483647, low=1),
+        _row("group.streams.max.standby.replicas", INT, 2, low=0),
+        _row("group.streams.max.warmup.replicas", INT, 20, low=0),
+        _row("group.streams.min.assignment.interval.ms", INT, 0, low=0),
+        _row("group.streams.min.heartbeat.interval.ms", INT, 5000, low=1),
+        _row("group.streams.min.session.timeout.ms", INT, 45000, low=1),
+        _row("group.streams.min.task.offset.interval.ms", INT, 15000, low=1),
+        _row("group.streams.num.standby.replicas", INT, 0, low=0),
+        _row("group.streams.num.warmup.replicas", INT, 2, low=0),
+        _row("group.streams.rack.aware.assignment.tags", LIST, ()),
+        _row("group.streams.session.timeout.ms", INT, 45000, low=1),
+        _row("group.streams.task.offset.interval.ms", INT, 60000, low=1),
+    ),
+    "Tiered storage is not supported.": (
+        _row("follower.fetch.last.tiered.offset.enable", BOOL, False, scope=DYNAMIC),
+        _row("remote.fetch.max.wait.ms", INT, 500, low=1, scope=DYNAMIC),
+        _row("remote.list.offsets.request.timeout.ms", LONG, 30000, low=1, scope=DYNAMIC),
+        _row("remote.log.index.file.cache.total.size.bytes", LONG, 1073741824, low=1, scope=DYNAMIC),
+        _row("remote.log.index.file.cache.ttl.ms", LONG, 900000, low=-1),
+        _row("remote.log.manager.copier.thread.pool.size", INT, 10, low=1, scope=DYNAMIC),
+        _row("remote.log.manager.copy.max.bytes.per.second", LONG, 9223372036854775807, low=1, scope=DYNAMIC),
+        _row("remote.log.manager.copy.quota.window.num", INT, 11, low=1),
+        _row("remote.log.manager.copy.quota.window.size.seconds", INT, 1, low=1),
+        _row("remote.log.manager.expiration.thread.pool.size", INT, 10, low=1, scope=DYNAMIC),
+        _row("remote.log.manager.fetch.max.bytes.per.second", LONG, 9223372036854775807, low=1, scope=DYNAMIC),
+        _row("remote.log.manager.fetch.quota.window.num", INT, 11, low=1),
+        _row("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, low=1),
+        _row("remote.log.manager.follower.thread.pool.size", INT, 2, low=1, scope=DYNAMIC),
+        _row("remote.log.manager.task.interval.ms", LONG, 30000, low=1),
+        _row("remote.log.manager.task.retry.backoff.max.ms", LONG, 30000, low=1),
+        _row("remote.log.manager.task.retry.backoff.ms", LONG, 500, low=1),
+        _row("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, low=0, high=0.5),
+        _row("remote.log.manager.thread.pool.size", INT, 2, low=1),
+        _row("remote.log.metadata.custom.metadata.max.bytes", INT, 128, low=0),
+        _row("remote.log.metadata.manager.class.name", STR, "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"),
+        _row("remote.log.metadata.manager.class.path", STR, None),
+        _row("remote.log.metadata.manager.impl.prefix", STR, "rlmm.config."),
+        _row("remote.log.metadata.manager.listener.name", STR, None),
+        _row("remote.log.reader.max.pending.tasks", INT, 100, low=1),
+        _row("remote.log.reader.threads", INT, 10, low=1, scope=DYNAMIC),
+        _row("remote.log.storage.manager.class.name", STR, None),
+        _row("remote.log.storage.manager.class.path", STR, None),
+        _row("remote.log.storage.manager.impl.prefix", STR, "rsm.config."),
+        _row("remote.log.storage.system.enable", BOOL, False),
+    ),
+}
+# fmt: on
+"""Rows by the reason why they have no effect."""

@@ -25,7 +25,8 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   `committed_offsets`, `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`,
   `describe_transaction`, `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
   `expire_producers`, `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`,
-  `wait_until_in_sync`, `describe_users`, `set_user`, `remove_user`. They return frozen dataclasses.
+  `wait_until_in_sync`, `describe_users`, `set_user`, `remove_user`, `create_token`, `renew_token`, `expire_token`,
+  `describe_tokens`. They return frozen dataclasses.
 - Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`;
   `fetch_range` and `checked_batches` for undecoded batches.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     )
     from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
     from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
+    from odradek.client.admin.tokens import Token, create_token, describe_tokens, expire_token, renew_token
     from odradek.client.admin.topics import (
         CreatedTopic,
         PartitionDescription,
@@ -163,6 +165,7 @@ _MODULES = {
         "TransactionDescription", "TransactionListing", "describe_transaction", "expire_transactional_ids",
         "fence_producer", "list_transactions",
     ),
+    "admin.tokens": ("Token", "create_token", "describe_tokens", "expire_token", "renew_token"),
     "admin.users": ("UserCredential", "describe_users", "remove_user", "set_user"),
     "consumer.consumer": ("Consumer", "ConsumerRecord"),
     "consumer.decode": ("checked_batches",),
@@ -244,6 +247,7 @@ __all__ = [
     "Security",
     "Settings",
     "SharedTransaction",
+    "Token",
     "Topic",
     "TopicListing",
     "TopicPartition",
@@ -261,6 +265,7 @@ __all__ = [
     "commit_offsets",
     "committed_offsets",
     "create_acls",
+    "create_token",
     "create_topic",
     "delete_acls",
     "delete_group",
@@ -269,9 +274,11 @@ __all__ = [
     "describe_configs",
     "describe_group",
     "describe_partitions",
+    "describe_tokens",
     "describe_transaction",
     "describe_users",
     "expire_producers",
+    "expire_token",
     "expire_transactional_ids",
     "explain_acl",
     "fence_producer",
@@ -287,6 +294,7 @@ __all__ = [
     "producers_by_partition",
     "read_security",
     "remove_user",
+    "renew_token",
     "set_user",
     "wait_until_in_sync",
     "wait_until_serving",

@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from odradek.commands import acls, configs, dump, groups, local, producers, records, status, topics, txns, up, users
+from odradek.commands import (
+    acls,
+    configs,
+    dump,
+    groups,
+    local,
+    producers,
+    records,
+    status,
+    tokens,
+    topics,
+    txns,
+    up,
+    users,
+)
 from odradek.local.output import FAILED, errors
 from odradek.source_commit import source_commit
 from odradek.version import __version__
@@ -33,6 +47,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(acls.app, name="acls")
 app.add_typer(users.app, name="users")
+app.add_typer(tokens.app, name="tokens")
 app.command()(records.consume)
 app.command()(records.produce)
 app.command()(dump.dump)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from odradek import client
 from odradek.broker.requests.session_login import LoginState
 from odradek.cluster.authorizer import Principal
 from odradek.protocol.errors import ErrorCode
@@ -79,8 +80,9 @@ async def listed(client: RawClient, *owners: str) -> list[str]:
     return [token.token_id for token in response.tokens]
 
 
-async def test_client_logs_in_by_token_on_each_node_as_its_owner(tmp_path: Path) -> None:
-    rig = await Rig.start(tmp_path, 2, **SETTINGS)
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.full)])
+async def test_client_logs_in_by_token_on_each_node_as_its_owner(tmp_path: Path, nodes: int) -> None:
+    rig = await Rig.start(tmp_path, nodes, **SETTINGS)
     try:
         await _log_in_on_each_node(rig)
     finally:
@@ -95,7 +97,7 @@ async def _log_in_on_each_node(rig: Rig) -> None:
     assert created.expiry_timestamp_ms - created.issue_timestamp_ms == DAY_MS
     assert created.max_timestamp_ms - created.issue_timestamp_ms == 7 * DAY_MS
     assert len(created.hmac) == 64
-    for node_id in (1, 2):
+    for node_id in rig.nodes.ids:
         for mechanism in SCRAM_MECHANISMS.values():
             client = await token_login(rig, created, mechanism, node_id)
             assert (await client.call(MetadataRequest(topics=[]), 12)).brokers
@@ -177,6 +179,34 @@ async def test_tokens_of_others_need_permissions(rig: Rig) -> None:
     assert (token.principal_name, token.token_requester_principal_name) == ("alice", "admin")
     assert bytes(token.hmac) == bytes(delegated.hmac)
     assert [renewer.principal_name for renewer in token.renewers] == ["bob"]
+
+
+async def test_client_library_creates_renews_expires_and_uses_tokens(rig: Rig) -> None:
+    def cluster(mechanism: str, module: str) -> client.Cluster:
+        security = client.Security.of(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": mechanism,
+                "sasl.jaas.config": f"org.apache.kafka.common.security.{module};",
+            }
+        )
+        retry = client.RetryPolicy(deadline_s=0)
+        return client.Cluster(f"127.0.0.1:{rig.nodes.port(1)}", client.Settings(security=security, retry=retry))
+
+    async with cluster("PLAIN", 'plain.PlainLoginModule required username="admin" password="adm1n"') as admin:
+        token = await client.create_token(admin, owner="alice", renewers=["User:admin"], max_lifetime_ms=60_000)
+        assert (token.owner, token.requester, token.renewers) == ("User:alice", "User:admin", ["User:admin"])
+        assert await client.describe_tokens(admin, ["alice"]) == [token]
+        assert await client.renew_token(admin, token.token_id) == token.max_ms
+        module = f'scram.ScramLoginModule required username="{token.token_id}" password="{token.hmac}" tokenauth="true"'
+        async with cluster("SCRAM-SHA-256", module) as user:
+            with pytest.raises(client.Refused, match="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
+                await client.create_token(user)
+        assert await client.expire_token(admin, token.token_id, period_ms=50_000) < token.max_ms
+        await client.expire_token(admin, token.token_id)
+        with pytest.raises(client.InvalidArgument, match=f"token {token.token_id}: it does not exist"):
+            await client.renew_token(admin, token.token_id)
+        assert token.hmac not in repr(token)
 
 
 async def test_cluster_without_a_key_of_tokens_and_plaintext_refuse_requests(tmp_path: Path) -> None:

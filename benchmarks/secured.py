@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 import time
 from functools import partial
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 from benchmarks.measure import Round, Size, Work, drive
 from benchmarks.systems import Kafka, Odradek, Running, System
 from benchmarks.workloads import consume, create_topic, produce, transactions
-from tests.support.certificates import issue
 from tests.support.kafka_broker import KafkaBroker, Usage, process_usage
+from tests.support.sasl_ssl import LISTENER, SaslSsl
 from tests.support.single_broker import SingleBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-LISTENER = "SECURED"
 USER = "bench"
-LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 PRODUCERS = (1, 8)
 
 
@@ -36,38 +33,15 @@ class SecuredSystem(System, Protocol):
 
 
 class Security:
-    """Certificates in a temporary folder, a user, and the settings that brokers and clients need for them."""
+    """Settings of brokers and clients, in a temporary folder."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-secured-bench-")
         self.folder = Path(self._folder.name)
-        password = secrets.token_hex(16)
-        authority = issue("authority", ca=True)
-        node = issue("node", authority, hosts=["127.0.0.1"])
-        (self.folder / "node.pem").write_text(node.key_pem() + node.chain_pem)
-        (self.folder / "authority.pem").write_text(authority.pem)
-        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.folder / "authority.pem")}
-        self.of_broker = {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.folder / "node.pem"),
-            "sasl.enabled.mechanisms": "PLAIN",
-            f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": (f'{LOGIN_MODULE} user_{USER}="{password}";'),
-            **trusted,
-        }
-        common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
-        self.librdkafka = {
-            "ssl.ca.location": str(self.folder / "authority.pem"),
-            "sasl.username": USER,
-            "sasl.password": password,
-            **common,
-        }
-        rows = {
-            "sasl.jaas.config": f'{LOGIN_MODULE} username="{USER}" password="{password}";',
-            **common,
-            **trusted,
-        }
+        settings = SaslSsl(self.folder, [USER])
+        self.of_broker, self.librdkafka = settings.of_broker, settings.librdkafka(USER)
         self.java = self.folder / "client.properties"
-        self.java.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+        self.java.write_text("".join(f"{name}={value}\n" for name, value in settings.java(USER).items()))
 
     def close(self) -> None:
         self._folder.cleanup()

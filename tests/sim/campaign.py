@@ -129,7 +129,18 @@ REACHABLE_BY_MANY_TABLES: Final = (
 """Rare events of these runs: a run is short, and only single-broker runs remove tombstones and markers in that time."""
 REACHABLE_BY_HOSTILE_CLIENTS: Final = tuple(f"hostile: {kind}" for kind in KINDS)
 """Attacks that reach a broker, in runs with a hostile client."""
+REACHABLE_BY_TENANTS: Final = (
+    "client authenticated again",
+    "ACL changed",
+    "ACL probe allowed",
+    "ACL probe denied",
+    "intrusion refused",
+    "intrusion ended the connection",
+    "login of an intruder refused",
+)
+"""Events of runs with SASL and ACLs."""
 REACHABILITY_HOSTILE_MIN: Final = 10
+REACHABILITY_TENANTS_MIN: Final = 10
 REACHABILITY_DISK_FAULTS_MIN: Final = 20
 REACHABILITY_MANY_DISK_FAULTS_MIN: Final = 2_000
 REACHABILITY_TABLES_MIN: Final = 15
@@ -160,6 +171,7 @@ class Campaign:
         self.compaction_seeds = 0
         self.table_seeds = 0
         self.hostile_seeds = 0
+        self.tenant_seeds = 0
         self.disk_fault_seeds = 0
         self.operations = 0
         self.transactions = 0
@@ -174,6 +186,7 @@ class Campaign:
         self.compaction_seeds += result.compaction
         self.table_seeds += result.table
         self.hostile_seeds += result.hostile
+        self.tenant_seeds += result.security
         self.disk_fault_seeds += result.disk_faults
         self.operations += result.operations
         self.transactions += result.transactions
@@ -215,6 +228,8 @@ class Campaign:
             expected.append(f"hostile: {VOTES}")
         if self.hostile_seeds >= REACHABILITY_HOSTILE_MIN:
             expected += REACHABLE_BY_HOSTILE_CLIENTS
+        if self.tenant_seeds >= REACHABILITY_TENANTS_MIN:
+            expected += REACHABLE_BY_TENANTS
         if self.disk_fault_seeds >= REACHABILITY_DISK_FAULTS_MIN:
             expected += REACHABLE_BY_DISK_FAULTS
         if self.disk_fault_seeds >= REACHABILITY_MANY_DISK_FAULTS_MIN:
@@ -226,9 +241,10 @@ class Campaign:
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, "
-            f"{self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic, "
-            f"{self.hostile_seeds} with a hostile client, {self.disk_fault_seeds} with failing disks), "
+            f"{self.seeds} seeds ({self.cluster_seeds} of clusters, {self.group_seeds} with groups, "
+            f"{self.compaction_seeds} with compaction, {self.table_seeds} with tables, "
+            f"{self.hostile_seeds} with a hostile client, {self.tenant_seeds} with ACLs, "
+            f"{self.disk_fault_seeds} with failing disks), "
             f"{len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
@@ -243,6 +259,7 @@ class Campaign:
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
             *((*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES) if self.table_seeds else ()),
             *(REACHABLE_BY_HOSTILE_CLIENTS if self.hostile_seeds else ()),
+            *(REACHABLE_BY_TENANTS if self.tenant_seeds else ()),
             *((*REACHABLE_BY_DISK_FAULTS, *REACHABLE_BY_MANY_DISK_FAULTS) if self.disk_fault_seeds else ()),
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in dict.fromkeys(named)]

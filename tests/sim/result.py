@@ -31,6 +31,7 @@ class Result:
     compaction: bool = False
     table: bool = False
     hostile: bool = False
+    security: bool = False
     disk_faults: bool = False
     cells: dict[Cell, int] = field(default_factory=dict)
     history: History | None = field(default=None, repr=False)

@@ -14,6 +14,7 @@ import structlog
 from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.hostile import unexpected_results
+from tests.sim.checkers.isolation import TenantEvidence
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.late_login import login_of
 from tests.sim.cluster.node_config import ROOT
@@ -42,6 +43,7 @@ from tests.sim.options.run_options import (
     generate_options,
 )
 from tests.sim.result import Result
+from tests.sim.tenants import Tenants
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.watchers.producers import removals_counted
 from tests.sim.workloads.hostile import HostileClient
@@ -130,6 +132,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, started: float, keep: 
         compaction=options.compaction is not None,
         table=options.compaction is not None and options.compaction.table is not None,
         hostile=options.hostile is not None,
+        security=options.security is not None,
         disk_faults=any(fault.kind in DISK_KINDS for fault in options.faults),
         history=world.history if keep else None,
         trace=trace if keep else None,
@@ -179,7 +182,7 @@ class Run:
         )
         self.cluster.monitor = self.monitor
         self.monitor.is_up = self.cluster.is_up
-        loop.network.log_in = login_of(options.seed)
+        loop.network.log_in = login_of(options)
         self.monitor.producers_expire = options.producer_expiration_ms > 0
         self.monitor.future_timestamps = options.batches is not None and options.batches.future > 0
         if options.compaction is not None:
@@ -193,6 +196,8 @@ class Run:
         self.loop.step_hook_at = 1 << 60
         self.inspector = Inspector(self.world, "inspector")
         self.groups = Groups(self.world)
+        self.tenant_evidence = TenantEvidence()
+        self.tenants = Tenants(self.world, self.tenant_evidence)
         self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
         self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
         self.hostile = None if options.hostile is None else HostileClient(self.world, options.hostile, self._end)
@@ -249,6 +254,7 @@ class Run:
         per_producer = -(-options.transactions // len(transactional))
         self.producers += [(producer, per_producer) for producer in transactional]
         self.producers += [(owner, TRANSACTIONS) for owner in owners]
+        self.producers += [(producer, per_producer) for producer in self.tenants.producers(tv2_dialect)]
         self.producers += [
             (IdempotentProducer(self.world, f"idempotent-{number}", tv2_dialect), IDEMPOTENT_BATCHES)
             for number in range(options.idempotent)
@@ -273,6 +279,7 @@ class Run:
         await self.inspector.create_topic(self.options.partitions)
         if self._table is not None:
             await self.inspector.create_topic(1, name=TABLE, configs=self._table.configs)
+        await self.tenants.set_up(self.inspector)
         if self.hostile is not None:
             await self.inspector.create_topic(1, name=hostile_attack.TOPIC)
             compacted = {"cleanup.policy": "compact"}
@@ -311,6 +318,7 @@ class Run:
         background = [loop.spawn(f"c:{helper.name}", helper.run(), helper.name) for helper in helpers]
         if self.hostile is not None:
             background.append(loop.spawn(HOSTILE, self.hostile.run(), "hostile client"))
+        background += self.tenants.start()
         workers = [
             loop.spawn(f"c:{producer.name}", producer.run(count), producer.name) for producer, count in self.producers
         ]
@@ -418,6 +426,7 @@ class Run:
         hostile = [] if self.hostile is None else self.hostile.requests
         return [
             *unexpected_results(hostile),
+            *self.tenants.findings(),
             *self.findings,
             *self.monitor.violations[:20],
             *self.cluster.violations,
@@ -431,6 +440,7 @@ class Run:
         evidence = collect(
             self.world, self.injector, described, self.findings, self.convergence.ends, self.groups.final
         )
+        evidence.acls, evidence.tenants = self.tenants.evidence()
         evidence.hostile = [] if self.hostile is None else self.hostile.requests
         findings = run_checkers(evidence)
         count_reached(self.world, evidence)

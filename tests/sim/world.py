@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TOPIC: Final = "ledger"
 TABLE: Final = "table"
 """A compacted topic of records with keys, in part of the runs."""
+TENANT_TOPICS: Final = ("bob-orders", "shared-bob")
+"""Topics of a second honest tenant, in runs with SASL and ACLs."""
 TRANSACTION_STATE: Final = "__transaction_state"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 COORDINATED: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)
@@ -99,7 +101,8 @@ class World:
 
     @property
     def written(self) -> list[Partition]:
-        """Partitions that clients write: the ledger, and the compacted topic if the run has one."""
+        """Partitions that honest clients write: those of the ledger, the compacted topic, and a second tenant."""
         compaction = self.options.compaction
         tables = [(TABLE, 0)] if compaction is not None and compaction.table is not None else []
-        return [*self.partitions, *tables]
+        tenants = [(topic, 0) for topic in TENANT_TOPICS] if self.options.security is not None else []
+        return [*self.partitions, *tables, *tenants]

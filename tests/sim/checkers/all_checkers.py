@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.sim.checkers import groups, simple_consumers
+from tests.sim.checkers.acls import check_acls
 from tests.sim.checkers.coordination import check_coordinator_log, check_grammar, check_markers, check_timeouts
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.hostile import check_hostile
+from tests.sim.checkers.isolation import check_isolation
 from tests.sim.checkers.records import (
     check_acknowledged,
     check_order,
@@ -44,6 +46,8 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_transaction_state,
     check_agreement,
     check_hostile,
+    check_acls,
+    check_isolation,
     *groups.CHECKERS,
     *simple_consumers.CHECKERS,
 )

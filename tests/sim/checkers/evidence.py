@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from tests.sim.checkers.acls import AclEvidence
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.coordinator_log import Entry
 from tests.sim.checkers.group_log import Committed, Owned, Place
 from tests.sim.checkers.hostile import HostileRequest
+from tests.sim.checkers.isolation import TenantEvidence
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import History, Operation, Partition
 from tests.sim.world import LateFrame
@@ -93,6 +95,9 @@ class Evidence:
     groups: GroupEvidence | None = None
     hostile: list[HostileRequest] = field(default_factory=list)
     """Requests of the hostile client."""
+    acls: AclEvidence | None = None
+    """ACLs of a run with SASL and ACLs. `tenants` has the requests of its hostile tenant."""
+    tenants: TenantEvidence | None = None
     counters: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:

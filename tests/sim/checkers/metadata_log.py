@@ -1,4 +1,4 @@
-"""Reader of `__cluster_metadata`: partitions, their leaders and their ISR.
+"""Reader of `__cluster_metadata`: partitions, their leaders and their ISR, and ACLs.
 
 Part of the checkers, without code of the broker.
 """
@@ -7,10 +7,12 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.sim.checkers.acls import AclChange, AclRow
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.fields import Fields
 
 TOPIC, PARTITION, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 5, 9
+ACL, REMOVE_ACL = 18, 19
 LEADER_CHANGE: Final = 2
 """Type of the control record with which a leader of the metadata log begins its epoch."""
 NO_LEADER: Final = -1
@@ -52,6 +54,7 @@ class MetadataModel:
         self.partitions: dict[Place, PartitionState] = {}
         self.terms: dict[int, int] = {}
         """By epoch of the metadata log: its leader."""
+        self.acl_changes: list[AclChange] = []
         self._topics: dict[Uuid, str] = {}
 
     def apply(self, batch: Batch) -> list[Change]:
@@ -63,12 +66,12 @@ class MetadataModel:
                 self.terms[batch.leader_epoch] = int(struct.unpack_from(">i", value, 2)[0])
             return []
         changes: list[Change] = []
-        for _, value in batch.records:
+        for offset, (_, value) in enumerate(batch.records, batch.base_offset):
             assert value is not None
-            changes += self._record(Fields(value))
+            changes += self._record(offset, Fields(value))
         return changes
 
-    def _record(self, reader: "Fields") -> list[Change]:
+    def _record(self, offset: int, reader: "Fields") -> list[Change]:
         assert reader.uvarint() == 1, "frame version"
         kind, version = reader.uvarint(), reader.uvarint()
         if kind == TOPIC:
@@ -82,6 +85,10 @@ class MetadataModel:
             name = self._topics.pop(reader.bytes(16), "")
             removed = [place for place in self.partitions if place[0] == name]
             return [Change(place, self.partitions.pop(place), None) for place in removed]
+        elif kind == ACL:
+            self.acl_changes.append(AclChange(offset, reader.bytes(16), _acl(reader)))
+        elif kind == REMOVE_ACL:
+            self.acl_changes.append(AclChange(offset, reader.bytes(16), None))
         return []
 
     def _partition(self, reader: "Fields", version: int) -> Change:
@@ -125,3 +132,9 @@ class MetadataModel:
 
 def _ids(fields: Fields) -> tuple[int, ...]:
     return tuple(fields.number(">i") for _ in range(fields.count(flexible=True)))
+
+
+def _acl(fields: Fields) -> AclRow:
+    resource, name, pattern = fields.number(">b"), fields.string(flexible=True), fields.number(">b")
+    principal, host = fields.string(flexible=True), fields.string(flexible=True)
+    return AclRow(resource, name, pattern, principal, host, fields.number(">b"), fields.number(">b"))

@@ -12,6 +12,7 @@ from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.sim.history import Partition
+from tests.sim.options.tenants import ADMIN
 from tests.sim.workloads.client import NONE, Client
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ ATTEMPTS_MAX: Final = 6
 
 class Admin(Client):
     """Administrative client. Its requests are not part of the history; its responses are counted."""
+
+    user = ADMIN
 
     async def _try(self, what: str, request: "Message", version: int) -> Any:
         """Return the first response, or None after ATTEMPTS_MAX failed attempts."""

@@ -12,6 +12,7 @@ from tests.sim.environment.disk import Detached, DiskWatcher
 from tests.sim.environment.loop import SimLoop
 from tests.sim.history import Partition
 from tests.sim.options.run_options import KILL, Options
+from tests.sim.watchers.acls import AclWatch
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.world import PORT
 
@@ -33,6 +34,7 @@ class Cluster:
         self.failed_at: dict[str, int] = {}
         self.downtime_ms = 0
         self.counters: dict[str, int] = {}
+        self.acls = None if options.security is None else AclWatch()
         self.machines = [Machine(self, number) for number in range(1, options.brokers + 1)]
         for machine, drift in zip(self.machines, options.clock_drifts, strict=False):
             machine.clock.drift = drift

@@ -15,6 +15,7 @@ from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.storage.disk.port import RESOURCE_ERRORS
 from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, shares_listener
+from tests.sim.cluster.users import first_credentials
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.medium import Medium, flip_rebuildable
@@ -149,7 +150,10 @@ class Machine:
             on_unexpected=partial(self._on_unexpected, name),
             leader_term=delayed_by(cluster.commit_delays) if cluster.options.brokers == 1 else LeaderTerm,
             secret=None if shares_listener(cluster.options) else cluster_secret(cluster.options.seed, name),
+            bootstrap_scram={} if cluster.options.security is None else first_credentials(),
         )
+        if cluster.acls is not None:
+            cluster.acls.follow(name, node)
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:
             await task

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.sources import load
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.sasl.mechanism import PLAIN
+from tests.sim.cluster.users import JAAS
+from tests.sim.options.tenants import ADMIN
 from tests.sim.world import INTERNAL_PORT, PORT, host_name
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.options.compaction_options import CompactionOptions
     from tests.sim.options.group_options import GroupOptions
     from tests.sim.options.run_options import Options
+    from tests.sim.options.security_options import SecurityOptions
 
 ROOT: Final = "/data"
 WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
@@ -33,7 +37,7 @@ def shares_listener(options: "Options") -> bool:
 
 
 def _addresses(options: "Options", host: str) -> str:
-    shared = f"PLAINTEXT://{host}:{PORT}"
+    shared = f"{'PLAINTEXT' if options.security is None else 'CLIENTS'}://{host}:{PORT}"
     return shared if shares_listener(options) else f"{shared},INTERNAL://{host}:{INTERNAL_PORT}"
 
 
@@ -62,6 +66,8 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
     }
     if options.hostile is not None and options.hostile.creates_topics:
         settings["auto.create.topics.enable"] = "true"
+    if options.security is not None:
+        settings |= _security_settings(options.security)
     if options.owners:
         settings["transaction.two.phase.commit.enable"] = "true"
     if options.groups is not None:
@@ -81,6 +87,18 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
     if options.brokers > 1:
         settings |= {name: value for name, value in _cluster_settings(options).items() if name in PROPERTIES}
     return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
+
+
+def _security_settings(security: "SecurityOptions") -> dict[str, Any]:
+    return {
+        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT",
+        "sasl.enabled.mechanisms": f"SCRAM-SHA-256,SCRAM-SHA-512,{PLAIN}",
+        "listener.name.clients.plain.sasl.jaas.config": JAAS,
+        "connections.max.reauth.ms": security.max_session_ms,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+        "offsets.topic.num.partitions": 1,
+    }
 
 
 def _group_settings(groups: "GroupOptions") -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Network:
         """Number of sent requests by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
-        self.log_in: Callable[[SimTransport, str, str, int], Awaitable[None]] | None = None
+        self.log_in: Callable[[SimTransport, str, tuple[str, int], bytes], Awaitable[None]] | None = None
         """Authenticate a new connection of a sender to a host and port before its delayed frame arrives there."""
         self._loop: SimLoop | None = None
         self._listeners: dict[tuple[str, int], SimServer] = {}
@@ -331,7 +331,7 @@ class Network:
         try:
             transport, _ = await self.connect(asyncio.Protocol, host, port)
             if self.log_in is not None:
-                await self.log_in(transport, sender, host, port)
+                await self.log_in(transport, sender, (host, port), frame)
         except ConnectionError:
             return  # the node is down, so the frame is lost
         if self.on_late_delivery is not None:

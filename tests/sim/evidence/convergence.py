@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.world import COMPACTED, TOPIC
+from tests.sim.world import COMPACTED, TENANT_TOPICS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Convergence:
     def _states(self) -> "Iterator[tuple[Partition, PartitionState]]":
         if self._world.options.brokers > 1:
             for place, state in self._world.monitor.metadata.partitions.items():
-                if place[0] in {TOPIC, *COMPACTED}:
+                if place[0] in {TOPIC, *TENANT_TOPICS, *COMPACTED}:
                     yield place, state
 
     def _out_of_sync(self) -> list[str]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tests.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED
+from tests.sim.options.tenants import ADMIN
 from tests.sim.workloads.readers import MAX_TIMESTAMP, Poller, Reader
 from tests.sim.world import TABLE
 
@@ -21,6 +22,18 @@ T = TypeVar("T")
 DISTURBED_MAX: Final = 20
 
 
+class FinalPoller(Poller):
+    """Poller of the topics of all tenants."""
+
+    user = ADMIN
+
+
+class FinalReader(Reader):
+    """Reader of the topics of all tenants."""
+
+    user = ADMIN
+
+
 async def read_everything(world: "World", session_reader: "SessionReader") -> list[str]:
     """Read everything and return the findings."""
     findings = []
@@ -28,7 +41,7 @@ async def read_everything(world: "World", session_reader: "SessionReader") -> li
         findings = [
             f"L1 the fetch session does not get to the end: {problem}" for problem in await session_reader.catch_up()
         ]
-    poller = Poller(world, "final-poller")
+    poller = FinalPoller(world, "final-poller")
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
         findings += await _read_all(world, poller, isolation)
     findings += await _look_up_times(world, poller)
@@ -38,7 +51,7 @@ async def read_everything(world: "World", session_reader: "SessionReader") -> li
 
 async def _read_all(world: "World", poller: Poller, isolation: int) -> list[str]:
     findings = []
-    reader = Reader(world, f"final-{isolation}", isolation)
+    reader = FinalReader(world, f"final-{isolation}", isolation)
     for partition in world.written:
         operation = await undisturbed(world, partition, partial(poller.poll_until, partition, isolation))
         end = _end_of(world, partition)

@@ -13,6 +13,7 @@ from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.history import Partition
+from tests.sim.options.tenants import ADMIN
 from tests.sim.workloads.client import NONE, TRANSACTION_KEY, Client
 from tests.sim.world import TOPIC
 
@@ -29,6 +30,8 @@ SETUP_ATTEMPTS_MAX: Final = 200
 
 class Inspector(Client):
     """Client for set-up and final inspection. Its requests are not part of the history."""
+
+    user = ADMIN
 
     async def send_with_retries(self, request: "Message", version: int, node: int | None = None) -> object:
         """Return the response of `node`, or of any broker. Retry failed connections: the broker may be starting."""

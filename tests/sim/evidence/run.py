@@ -13,7 +13,7 @@ from tests.sim.evidence.groups import collect_groups
 from tests.sim.faults.fault import CLOCK_KINDS
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Operation, Partition
 from tests.sim.options.disk_options import DISK_FULL, DISK_OPERATION
-from tests.sim.world import COMPACTED, TABLE, TOPIC, TRANSACTION_STATE
+from tests.sim.world import COMPACTED, TABLE, TENANT_TOPICS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]
     monitor, cluster = world.monitor, world.cluster
     remaining = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
-        if place[0] not in {TOPIC, *COMPACTED}:
+        if place[0] not in {TOPIC, *TENANT_TOPICS, *COMPACTED}:
             continue
         numbers = [number for number in state.replicas if number in monitor.hosts]
         level = rest.get(place, 0)

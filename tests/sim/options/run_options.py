@@ -37,6 +37,7 @@ from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
 from tests.sim.options.outage_options import generate_outages
 from tests.sim.options.scenario_options import generate_scenario
+from tests.sim.options.security_options import SecurityOptions, generate_security
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
@@ -116,6 +117,7 @@ class Options:
     compaction: CompactionOptions | None = None
     hostile: HostileOptions | None = None
     batches: BatchOptions | None = None
+    security: SecurityOptions | None = None
     owners: int = 0
     """Owners of two-phase commits (KIP-939)."""
     producer_expiration_ms: int = 0
@@ -144,6 +146,7 @@ class Options:
             f"{'' if self.groups is None else self.groups.describe() + ', '}"
             f"{'' if self.compaction is None else self.compaction.describe() + ', '}"
             f"{'' if self.hostile is None else self.hostile.describe() + ', '}"
+            f"{'' if self.security is None else self.security.describe() + ', '}"
             f"{f'{self.owners} owners of two-phase commits, ' if self.owners else ''}"
             f"{'producers expire, ' if self.producer_expiration_ms else ''}"
             f"{'' if self.batches is None else self.batches.describe() + ', '}"
@@ -165,11 +168,13 @@ def generate_options(
     outages: bool = False,
     scenario: str = "",
     disk_faults: bool | None = None,
+    security: bool | None = None,
 ) -> Options:
     """Return the options of a seed.
 
     A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
-    the presence of a hostile client, its use of the listener of the brokers, damage of logs, and failures of disks.
+    the presence of a hostile client, its use of the listener of the brokers, damage of logs, failures of disks, and the
+    use of SASL and ACLs.
     Only runs of some tests have outages and scenarios. A run with a scenario has no other faults.
     """
     cluster_rng = Random(seed * 104_729 + 5)
@@ -185,6 +190,7 @@ def generate_options(
     generate_damage(options, wanted=damage)
     generate_batches(options)
     _generate_owners(options, wanted=owners)
+    generate_security(options, wanted=security)
     if outages:
         generate_outages(options)
     slow_threads = _generate_slow_threads(options, SLOW_THREADS, 11, SLOW_THREADS_PROBABILITY)

@@ -48,6 +48,7 @@ from tests.sim.planted import (
     hostile_bugs,
     log_bugs,
     power_loss_bugs,
+    security_bugs,
     two_phase_bugs,
 )
 from tests.sim.planted.planted import Planted
@@ -337,6 +338,7 @@ PLANTED: Final = (
     *power_loss_bugs.BUGS,
     *log_bugs.BUGS,
     *two_phase_bugs.BUGS,
+    *security_bugs.BUGS,
 )
 TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
 SEEDS: Final = range(300)
@@ -363,13 +365,14 @@ def options_for(bug: Planted, seed: int) -> Options:
         brokers=bug.brokers,
         pairs=pairs,
         groups=bug.groups,
-        hostile=True if bug.hostile else None,
+        hostile=True if bug.hostile else False if bug.security else None,
         shared_listener=bug.shared_listener if bug.hostile else None,
         damage=bug.damage,
         owners=True if bug.owners else None,
         outages=bug.outages,
         scenario=bug.scenario,
         disk_faults=False,
+        security=bug.security,
     )
 
 

@@ -30,6 +30,8 @@ class Planted:
     """True if the hostile client of each run uses the listener of the brokers."""
     owners: bool = False
     """True if each run has owners of two-phase commits, otherwise the seed decides."""
+    security: bool = False
+    """True if each run has SASL and ACLs. Otherwise no run has them."""
     damage: bool = False
     """True if logs are damaged in each run. Otherwise in no run."""
     outages: bool = False

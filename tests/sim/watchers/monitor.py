@@ -24,7 +24,7 @@ from tests.sim.watchers.groups import GroupWatch
 from tests.sim.watchers.host_logs import HostLogs, Known
 from tests.sim.watchers.markers import MarkerKey, MarkerWatch
 from tests.sim.watchers.metadata import MetadataWatch
-from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TABLE, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TABLE, TENANT_TOPICS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.partition.registry import Partitions
@@ -65,7 +65,7 @@ class Monitor:
         self.ended_late: dict[bytes, None] = {}
         """Values of transactions that a delayed marker ended: see `Evidence.exposed_transactions`."""
         self._root = root
-        self._topics = (topic, TABLE)
+        self._topics = (topic, TABLE, *TENANT_TOPICS)
         self._clock = clock
         self._note = note
         self._brokers = brokers

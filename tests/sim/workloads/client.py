@@ -4,12 +4,17 @@ Every attempt is recorded; there are no hidden retries.
 """
 
 import asyncio
+from functools import cached_property
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.sim.cluster.users import Credentials, client_id_of, log_in
 from tests.sim.history import FAIL, INFO, OK, Operation, Partition
+from tests.sim.options.tenants import ADMIN, ALICE, BOB
+from tests.sim.world import TENANT_TOPICS
 from tests.support.raw_client import ConnectionLost, RawClient
 
 if TYPE_CHECKING:
@@ -92,6 +97,8 @@ CONNECT_SECONDS: Final = 1.5
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 BACKOFF_SECONDS: Final = 0.08
+SESSION_USED: Final = 0.85
+"""Part of the lifetime of a session after which a client authenticates again, as Apache Kafka's clients do."""
 
 
 class NoLeaderKnown(ConnectionError):
@@ -101,15 +108,27 @@ class NoLeaderKnown(ConnectionError):
 class Client:
     """One client process. It looks up leaders and coordinators, again after every failure."""
 
+    user = ALICE
+    """The user with which the client logs in, if the run has SASL."""
+
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
         self.name = name
         self.rng = Random(world.rng.getrandbits(64))
         self._connections: dict[int, RawClient] = {}
+        self._repeat_login_at: dict[int, float] = {}
+        """By node: the time at which the client authenticates again on its connection."""
         self._leaders: dict[Partition, int] = {}
         self._epochs: dict[Partition, int] = {}
         self._coordinators: dict[str, int] = {}
         self._group_coordinators: dict[str, int] = {}
+
+    @property
+    def written(self) -> list[Partition]:
+        """Partitions that this client may read and write: those of its tenant, or all."""
+        if self.world.options.security is None or self.user == ADMIN:
+            return self.world.written
+        return [place for place in self.world.written if (place[0] in TENANT_TOPICS) == (self.user == BOB)]
 
     # leaders and coordinators
 
@@ -188,14 +207,34 @@ class Client:
     # requests
 
     async def connection(self, node: int) -> RawClient:
-        """Return the open connection to the node. Raise OSError if the node does not listen."""
+        """Return the open connection to the node, with a valid session. Raise OSError if the node does not listen."""
         connection = self._connections.get(node)
         if connection is None or not connection.is_open:
             self._connections.pop(node, None)
             host, port = self.world.cluster.address_of(node)
-            connecting = RawClient.connect(host, port, client_id=self.name)
-            connection = self._connections[node] = await asyncio.wait_for(connecting, CONNECT_SECONDS)
+            connecting = RawClient.connect(host, port, client_id=self._client_id)
+            connection = await asyncio.wait_for(connecting, CONNECT_SECONDS)
+            if self.world.options.security is not None:
+                await self._log_in(node, connection)
+            self._connections[node] = connection
+        elif self._repeat_login_at.get(node, inf) <= self.world.now():
+            await self._log_in(node, connection)
+            self.world.count("client authenticated again")
         return connection
+
+    @property
+    def _client_id(self) -> str:
+        return self.name if self.world.options.security is None else client_id_of(self.user, self.name)
+
+    @cached_property
+    def _credentials(self) -> Credentials:
+        return Credentials(self.user, self.name, self.world.options.seed)
+
+    async def _log_in(self, node: int, connection: RawClient) -> None:
+        self._repeat_login_at[node] = inf
+        lifetime = await log_in(connection, self._credentials.client())
+        if lifetime:
+            self._repeat_login_at[node] = self.world.now() + SESSION_USED * lifetime
 
     async def call(self, request: "Message", version: int, node: int) -> Any:
         """Return the response. Raise ConnectionLost, or another OSError if the request was not sent."""

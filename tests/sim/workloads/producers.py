@@ -282,7 +282,7 @@ class IdempotentProducer(Producer):
             if not ready:
                 ready = await self.initialize()
                 continue
-            partition = self.rng.choice(self.world.written)
+            partition = self.rng.choice(self.written)
             # Without state of the producer, a broker accepts any sequence first. A second batch must wait for that.
             batches_in_flight = 1 if partition in forgotten else self.rng.choice((1, 1, 2, 5))
             window = [self.batch(partition, self.rng.randint(1, 4)) for _ in range(batches_in_flight)]
@@ -291,7 +291,7 @@ class IdempotentProducer(Producer):
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
             forgotten.pop(partition, None)
             if generator.random() < IDLE_PROBABILITY and await self._idle():
-                forgotten |= dict.fromkeys(self.world.written)
+                forgotten |= dict.fromkeys(self.written)
         self.close()
 
     async def _idle(self) -> bool:
@@ -313,7 +313,7 @@ class PlainProducer(Producer):
     async def run(self, batches: int) -> None:
         for _ in range(batches):
             self.acks = self.rng.choice((LEADER_ONLY, ALL_REPLICAS))
-            await self._send([self.batch(self.rng.choice(self.world.written), self.rng.randint(1, 3))])
+            await self._send([self.batch(self.rng.choice(self.written), self.rng.randint(1, 3))])
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()
 

@@ -28,11 +28,11 @@ class Reader(Client):
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
         self.isolation = isolation
-        self.positions: dict[Partition, int] = dict.fromkeys(world.written, 0)
+        self.positions: dict[Partition, int] = dict.fromkeys(self.written, 0)
 
     async def run(self) -> None:
         while not self.world.stopping:
-            partition = self.rng.choice(self.world.written)
+            partition = self.rng.choice(self.written)
             operation = await self.fetch(
                 partition,
                 max_wait_ms=self.rng.choice((0, 20, 300)),
@@ -108,7 +108,7 @@ class Poller(Client):
 
     async def run(self) -> None:
         while not self.world.stopping:
-            await self.poll(self.rng.choice(self.world.written), self.rng.choice((0, 1)))
+            await self.poll(self.rng.choice(self.written), self.rng.choice((0, 1)))
             await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
         self.close()
 

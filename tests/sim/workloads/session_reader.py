@@ -25,7 +25,7 @@ class SessionReader(Client):
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
         self.isolation = isolation
-        self.positions: dict[Partition, int] = dict.fromkeys(world.written, 0)
+        self.positions: dict[Partition, int] = dict.fromkeys(self.written, 0)
         self._session = NO_SESSION
         self._epoch = 0
         self._sent: dict[Partition, int] = {}
@@ -39,7 +39,8 @@ class SessionReader(Client):
 
     async def catch_up(self) -> list[str]:
         """Read all partitions to their end. Return those that are not read after CATCH_UP_ATTEMPTS_MAX fetches."""
-        ends = {partition: model.end for partition, model in self.world.monitor.partitions.items()}
+        models = self.world.monitor.partitions.items()
+        ends = {partition: model.end for partition, model in models if partition in self.positions}
         for _ in range(CATCH_UP_ATTEMPTS_MAX):
             if all(self.positions[partition] >= end for partition, end in ends.items()):
                 break

@@ -96,7 +96,7 @@ class TransactionalProducer(Producer):
         return ended
 
     def _round(self) -> list[Pending]:
-        partitions = self.rng.sample(self.world.written, self.rng.randint(1, min(3, len(self.world.written))))
+        partitions = self.rng.sample(self.written, self.rng.randint(1, min(3, len(self.written))))
         return [
             self.batch(partition, self.rng.randint(1, 4))
             for partition in partitions

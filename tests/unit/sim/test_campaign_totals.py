@@ -9,11 +9,13 @@ from tests.sim.campaign import (
     REACHABILITY_MANY_DISK_FAULTS_MIN,
     REACHABILITY_MANY_TABLES_MIN,
     REACHABILITY_TABLES_MIN,
+    REACHABILITY_TENANTS_MIN,
     REACHABLE_BY_DISK_FAULTS,
     REACHABLE_BY_HOSTILE_CLIENTS,
     REACHABLE_BY_MANY_DISK_FAULTS,
     REACHABLE_BY_MANY_TABLES,
     REACHABLE_BY_TABLES,
+    REACHABLE_BY_TENANTS,
     Campaign,
 )
 from tests.sim.result import Result
@@ -68,6 +70,14 @@ def test_campaign_requires_each_kind_of_attack_once_enough_seeds_have_a_hostile_
         assert not set(campaign.unreached()) & set(REACHABLE_BY_HOSTILE_CLIENTS)
         campaign.add(replace(result(seed, {}), hostile=True))
     assert set(REACHABLE_BY_HOSTILE_CLIENTS) <= set(campaign.unreached())
+
+
+def test_campaign_requires_each_event_of_tenants_once_enough_seeds_have_acls() -> None:
+    campaign = Campaign()
+    for seed in range(REACHABILITY_TENANTS_MIN):
+        assert not set(campaign.unreached()) & set(REACHABLE_BY_TENANTS)
+        campaign.add(replace(result(seed, {}), security=True))
+    assert set(REACHABLE_BY_TENANTS) <= set(campaign.unreached())
 
 
 def test_since_counts_visits_after_the_start_of_a_run() -> None:

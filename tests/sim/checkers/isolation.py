@@ -1,0 +1,81 @@
+"""I19: a tenant learns nothing of other tenants, and changes nothing of them, whatever it sends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.sim.checkers.evidence import Evidence
+
+MARK: Final = b"mallory"
+"""Beginning of all records that the hostile tenant writes."""
+TRANSIENT: Final = (7, 14, 15, 16, 41)
+"""Errors without an authorization: a controller or a coordinator does not respond now."""
+
+
+@dataclass(slots=True)
+class Intrusion:
+    """One request of the hostile tenant that a broker must refuse, and its response."""
+
+    what: str
+    broker: str
+    expected: tuple[int, ...] | None
+    """Errors of which the response must have one, and no other one; None if an error is not required."""
+    errors: tuple[int, ...] = ()
+    """All error codes of the response, without 0."""
+    leaked: tuple[str, ...] = ()
+    """Names, ids and records of other tenants in the response that were not in the request."""
+    reveals: bool = False
+    """True if the response to the same request with a name that does not exist differs."""
+    carried_out: bool = False
+    """True if the broker served a request or a login that has no response with errors."""
+
+
+@dataclass
+class TenantEvidence:
+    """Requests of the hostile tenant, and offsets of a group of another tenant."""
+
+    intrusions: list[Intrusion] = field(default_factory=list)
+    sent: dict[int, None] = field(default_factory=dict)
+    """All offsets that the owner of the group has sent in commits."""
+    is_committed: bool = False
+    fetched: list[int] = field(default_factory=list)
+    """Offsets that the owner received, from its first acknowledged commit on."""
+    offsets_expire: bool = False
+
+
+def check_isolation(evidence: "Evidence") -> Iterator[str]:
+    """I19: each request of the hostile tenant has the error that the ACLs demand, and reveals and changes nothing."""
+    tenants = evidence.tenants
+    if tenants is None:
+        return
+    yield from tenant_findings(tenants)
+    for partition, model in evidence.partitions.items():
+        for slot in model.slots.values():
+            if slot.value.startswith(MARK):
+                yield f"I19 {partition} has a record of another tenant at {slot.offset}"
+
+
+def tenant_findings(tenants: TenantEvidence) -> Iterator[str]:
+    """Yield a finding for each violation of I19 that the clients of the tenants have seen."""
+    for intrusion in tenants.intrusions:
+        yield from _problems(intrusion)
+    for offset in tenants.fetched:
+        if offset not in tenants.sent and not (offset < 0 and tenants.offsets_expire):
+            yield f"I19 a group has the offset {offset}, which its only tenant has not committed"
+
+
+def _problems(intrusion: Intrusion) -> Iterator[str]:
+    where = f"I19 {intrusion.broker}: {intrusion.what} of a hostile tenant"
+    if intrusion.carried_out:
+        yield f"{where} was carried out"
+    if intrusion.leaked:
+        yield f"{where}: the response contains {', '.join(intrusion.leaked[:3])}"
+    if intrusion.reveals:
+        yield f"{where}: the response shows whether the name exists"
+    if intrusion.expected is None or any(error in TRANSIENT for error in intrusion.errors):
+        return
+    if not intrusion.errors:
+        yield f"{where} has no error instead of {intrusion.expected}"
+    elif any(error not in intrusion.expected for error in intrusion.errors):
+        yield f"{where} has the errors {intrusion.errors} instead of {intrusion.expected}"

@@ -34,6 +34,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--brokers", type=int, default=3, help="number of brokers (default 3)")
     parser.add_argument("--system", choices=tuple(SYSTEMS), default="odradek", help="system under test")
+    parser.add_argument(
+        "--plain", action="store_true", help="plaintext without users (default for Odradek: SASL_SSL, users and ACLs)"
+    )
     parser.add_argument("--no-hostile", action="store_true", help="leave out the hostile client")
     parser.add_argument("--directory", type=Path, default=None, help="directory for history, logs and data")
     parser.add_argument("--plan", action="store_true", help="print the fault plan of the seed, and exit")
@@ -46,7 +49,8 @@ def main() -> int:
     console = Console(width=max(140, Console().width))
     seed = options_given.seed if options_given.seed is not None else time.time_ns() % 1_000_000
     options = Options(60 * options_given.minutes, seed, options_given.brokers, options_given.system)
-    options = replace(options, hostile=not options_given.no_hostile)
+    is_secure = options.system == "odradek" and not options_given.plain
+    options = replace(options, hostile=not options_given.no_hostile, secure=is_secure)
     if options_given.plan:
         for burst in options.plan():
             console.print(f"{burst.begin:6.1f} .. {burst.end:6.1f} s")
@@ -59,7 +63,7 @@ def main() -> int:
     def print_progress(step: str) -> None:
         console.print(f"[dim]{time.monotonic() - started_at:6.1f} s[/dim]  {step}")
 
-    console.print(f"seed {seed}; history, logs and data in {directory}")
+    console.print(f"seed {seed}; {'SASL_SSL' if is_secure else 'PLAINTEXT'}; history, logs and data in {directory}")
     try:
         outcome = asyncio.run(Run(options, directory, print_progress).run())
     except BrokerFailed as failure:

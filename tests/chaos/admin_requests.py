@@ -11,6 +11,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from odradek.pipeline.cluster.access import Access
+
 REQUEST_SECONDS = 4.0
 """Time-out of one admin request and of a socket operation, in seconds."""
 
@@ -19,10 +21,10 @@ def quiet(error: Any) -> None:
     """Discard an error event of librdkafka. The calls themselves raise exceptions."""
 
 
-def admin_client(bootstrap: str, name: str) -> AdminClient:
+def admin_client(access: Access, name: str) -> AdminClient:
     """Return an AdminClient. Keep a reference to it: its garbage collection cancels the requests in flight."""
     config: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+        **access.confluent(),
         "client.id": name,
         "socket.timeout.ms": round(1000 * REQUEST_SECONDS),
         "metadata.max.age.ms": 1_000,  # requests contain the leader epoch of the cached metadata

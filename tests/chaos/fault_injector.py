@@ -16,7 +16,7 @@ from tests.chaos.admin_requests import admin_client
 from tests.chaos.journal import Journal, now
 from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, MEMBER_FAULTS, Burst, Fault
 from tests.chaos.proxy import BOTH, CLIENTS, REQUEST, RESPONSE
-from tests.chaos.system import System, bootstrap, proxy_arguments
+from tests.chaos.system import System, proxy_arguments
 from tests.support.jars import ROOT
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class ProxyProcess:
     """The proxy process. `send` sends a command and waits until the proxy has applied it."""
 
     def __init__(self, system: System, journal: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "tests.chaos.proxy", str(journal), *proxy_arguments(system.ports)]
+        tls = "" if system.security is None else str(system.security.directory)
+        command = [sys.executable, "-m", "tests.chaos.proxy", str(journal), tls, *proxy_arguments(system.ports)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -71,20 +72,23 @@ class ProxyProcess:
 class FaultInjector:
     """Injects the faults of a plan into brokers, connections and clients, and records them in the journal."""
 
-    def __init__(
-        self, system: System, proxy: ProxyProcess, fleet: Fleet, guard: ProcessGuard, directory: Path, began: float
-    ) -> None:
+    def __init__(self, system: System, proxy: ProxyProcess, fleet: Fleet, guard: ProcessGuard, directory: Path) -> None:
         self.system = system
         self.proxy = proxy
         self.fleet = fleet
         self.guard = guard
         self.journal = Journal(directory / "fault-injector.jsonl", "fault-injector")
         self.journal.write("clock", "info", wall=time.time())
-        self.began = began
+        self.began = now()
         self.paused_clients: dict[ClientProcess, None] = {}
         self.paused_nodes: dict[int, None] = {}
         self._busy: dict[int, asyncio.Lock] = {node: asyncio.Lock() for node in system.ports}
-        self._admin = admin_client(bootstrap(system.ports), "fault-injector")
+        self._admin = admin_client(system.access, "fault-injector")
+
+    def begin(self) -> float:
+        """Begin the time of the plan, and return it."""
+        self.began = now()
+        return self.began
 
     async def run(self, bursts: list[Burst]) -> None:
         for burst in bursts:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
+    from odradek.pipeline.cluster.access import Access
     from tests.sim.history import Partition
 
 POLL_SECONDS: Final = 0.5
@@ -21,14 +22,14 @@ READ_SECONDS: Final = 60.0
 REQUEST_SECONDS: Final = 10.0
 
 
-def visible_ends(bootstrap: str, partitions: list[Partition]) -> dict[Partition, int]:
+def visible_ends(access: Access, partitions: list[Partition]) -> dict[Partition, int]:
     """Return the offset after the last record that a read_committed consumer receives, by partition (0 if empty).
 
     Raises:
         KafkaException: the consumer did not reach the end of all partitions within READ_SECONDS.
     """
     config: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+        **access.confluent(),
         "client.id": "supervisor",
         "group.id": "supervisor",
         "enable.auto.commit": False,

@@ -11,6 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.clients.common import COMMITTER, HUNG, IDEMPOTENT, PLAIN, TRANSACTIONAL, TRANSFORMER, ClientSpec
+from tests.chaos.security import user_of
+from tests.chaos.system import bootstrap
 from tests.support.jars import REFERENCE, ROOT
 from tests.support.kafka_tools import LOGGING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.chaos.process_guard import ProcessGuard
+    from tests.chaos.system import System
 
 READER, FINAL, POLLER = "reader", "final", "poller"
 STOP_SECONDS: Final = 75.0
@@ -147,9 +150,10 @@ class ClientProcess:
 class Fleet:
     """All client processes of a run, including exited ones. Each process has a number that no other process gets."""
 
-    def __init__(self, directory: Path, bootstrap: str, topics: Topics, seed: int, guard: ProcessGuard) -> None:
+    def __init__(self, directory: Path, system: System, topics: Topics, seed: int, guard: ProcessGuard) -> None:
         self.directory = directory
-        self.bootstrap = bootstrap
+        self.bootstrap = bootstrap(system.ports)
+        self._security = system.security
         self.topics = topics
         self.rng = Random(f"clients {seed}")
         self.members: list[ClientProcess] = []
@@ -183,6 +187,7 @@ class Fleet:
             seed=0,
             kind=base_kind,
             transactional_id=transactional_id,
+            security="" if self._security is None else str(self._security.properties(user_of(library, base_kind))),
             committed=level != "uncommitted",
             **{"topics": self.topics.all if all_topics else self.topics.plain, **details},
         )

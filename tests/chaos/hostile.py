@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos.clients.hostile import HostileSpec
+from tests.chaos.security import HOSTILE
 from tests.chaos.system import BYTE_BUDGET_MIB
 from tests.sim.checkers.hostile import UNREACHABLE
 from tests.support.jars import ROOT
@@ -20,6 +21,7 @@ from tests.support.jars import ROOT
 if TYPE_CHECKING:
     from tests.chaos.journal import MergedJournals
     from tests.chaos.process_guard import ProcessGuard
+    from tests.chaos.snooping import Names
     from tests.chaos.system import System
 
 MIB: Final = 1 << 20
@@ -43,6 +45,10 @@ class HostileClient:
     system: System
     seed: int
     guard: ProcessGuard
+    names: Names | None = None
+    """Names that the hostile client must not learn, in a secured run."""
+    topics: dict[str, tuple[str, int]] | None = None
+    """Topic id and partition count of the topics of the hostile client, in a secured run."""
     restarts: int = 0
     resident_mib: dict[int, int] = field(default_factory=dict)
     """Largest sample of the resident memory of each broker."""
@@ -60,6 +66,10 @@ class HostileClient:
             clients={str(node): node_ports.clients for node, node_ports in ports.items()},
             brokers={str(node): node_ports.brokers for node, node_ports in ports.items()},
         )
+        if self.names is not None and self.topics is not None:
+            assert self.system.security is not None
+            path = str(self.system.security.properties(HOSTILE))
+            spec = replace(spec, security=path, topics=self.topics, names=asdict(self.names))
         with (self.directory / "hostile.log").open("ab") as log:
             command = [sys.executable, "-m", "tests.chaos.clients.hostile", spec.text()]
             self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -96,6 +106,11 @@ class HostileClient:
             f"I17 a broker carried out a request of a hostile client: {note['attack']}, {note['what']}"
             for note in _attacks(journals)
             if note["carried_out"]
+        ][:FINDINGS_MAX]
+        findings += [
+            f"a user without ACLs learnt what it must not: {note['fact']}"
+            for note in journals.notes
+            if note["op"] == "learnt"
         ][:FINDINGS_MAX]
         findings += [
             f"broker {node} had {resident_mib} MiB resident memory, more than {RESIDENT_MIB_MAX} MiB"

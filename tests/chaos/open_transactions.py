@@ -8,19 +8,23 @@ coordinator until its time-out, without a record in any partition.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from odradek import client
 from odradek.client.admin.transactions import OPEN_STATES
 
+if TYPE_CHECKING:
+    from odradek.pipeline.cluster.access import Access
 
-def open_transactions(bootstrap: str) -> list[str]:
+
+def open_transactions(access: Access) -> list[str]:
     """Return one line per open transaction, and per broker that does not list its transactions."""
-    return asyncio.run(_request(bootstrap))
+    return asyncio.run(_request(access))
 
 
-async def _request(bootstrap: str) -> list[str]:
+async def _request(access: Access) -> list[str]:
     try:
-        async with client.Cluster(bootstrap) as cluster:
+        async with access.cluster() as cluster:
             return describe(await client.list_transactions(cluster, OPEN_STATES))
     except client.ClientError as failure:
         return [f"a request to the cluster failed: {failure}"]

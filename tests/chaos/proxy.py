@@ -1,5 +1,7 @@
 """A proxy for Kafka frames between clients and brokers and between brokers.
 
+With TLS, the proxy ends it on both sides of a connection, so that it finds the frames inside.
+
 One process serves all links. Each proxy port forwards to one listener of one broker. The client id of the first frame
 identifies the source of a connection: `broker-2-...` is node 2, other client ids are clients. The proxy reads only the
 length, API key, version, correlation id and client id of a frame.
@@ -16,6 +18,7 @@ import asyncio
 import contextlib
 import json
 import re
+import ssl
 import struct
 import sys
 from collections import Counter
@@ -113,11 +116,31 @@ class DatagramForwarder(asyncio.DatagramProtocol):
             cast("asyncio.DatagramTransport", transport).sendto(data, ("127.0.0.1", self.broker_port))
 
 
+class ProxyTls:
+    """TLS on both sides of the proxy: a server for clients and nodes, and a client of the brokers.
+
+    `proxy.pem` has the certificate for both, and `trusted.pem` the certificates that the brokers' must lead to.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.load()
+
+    def load(self) -> None:
+        """Read the files. New connections use them."""
+        certificate = self._directory / "proxy.pem"
+        self.server.load_cert_chain(certificate)
+        self.client = ssl.create_default_context(cafile=self._directory / "trusted.pem")
+        self.client.load_cert_chain(certificate)
+
+
 class Proxy:
     """All links of a cluster. `blocked` has an event per blocked (source, target, direction), set on unblock."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, tls: ProxyTls | None = None) -> None:
         self.journal = journal
+        self.tls = tls
         self.connections: dict[ProxiedConnection, None] = {}
         self.blocked: dict[tuple[int, int, str], asyncio.Event] = {}
         self.nodes_by_port: dict[int, int] = {}
@@ -140,7 +163,10 @@ class Proxy:
             finally:
                 del self._handlers[task]
 
-        self._servers.append(await asyncio.start_server(handle, "127.0.0.1", port, limit=1 << 20, backlog=512))
+        server = await asyncio.start_server(
+            handle, "127.0.0.1", port, limit=1 << 20, backlog=512, ssl=None if self.tls is None else self.tls.server
+        )
+        self._servers.append(server)
         self.nodes_by_port[broker_port] = target
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: DatagramForwarder(self, target, broker_port), local_addr=("127.0.0.1", port)
@@ -162,7 +188,13 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int, broker_port: int
     ) -> None:
         try:
-            broker_reader, broker = await asyncio.open_connection("127.0.0.1", broker_port, limit=1 << 20)
+            broker_reader, broker = await asyncio.open_connection(
+                "127.0.0.1", broker_port, limit=1 << 20, ssl=None if self.tls is None else self.tls.client
+            )
+        except ssl.SSLError as error:
+            self.counters[f"TLS handshakes with brokers that failed: {error.reason}"] += 1
+            writer.transport.abort()
+            return
         except OSError:
             writer.transport.abort()
             return
@@ -279,6 +311,9 @@ class Proxy:
                 keys, link = tuple(line["api_keys"]), (line["source"], line["target"])
                 expires_at = now() + line["lifetime"]
                 self.frame_faults.append(FrameFault(line["action"], keys, *link, line["seconds"], expires_at))
+            case "replace_certificates":
+                assert self.tls is not None
+                self.tls.load()
             case "heal":
                 for unblocked in self.blocked.values():
                     unblocked.set()
@@ -305,10 +340,14 @@ def source_of(client_id: str) -> int:
 
 
 async def main() -> None:
-    """Run the proxy. Arguments: the path of the journal, then PORT:NODE:BROKER_PORT for each proxy port."""
+    """Run the proxy.
+
+    Arguments: the path of the journal, the directory with the files of TLS or an empty text, and PORT:NODE:BROKER_PORT
+    for each proxy port.
+    """
     journal = Journal(Path(sys.argv[1]), "proxy")
-    proxy = Proxy(journal)
-    for argument in sys.argv[2:]:
+    proxy = Proxy(journal, ProxyTls(Path(sys.argv[2])) if sys.argv[2] else None)
+    for argument in sys.argv[3:]:
         port, target, broker_port = (int(part) for part in argument.split(":"))
         await proxy.listen(port, target, broker_port)
     reader = asyncio.StreamReader()

@@ -31,12 +31,16 @@ from tests.chaos.fleet import (
     compile_java,
 )
 from tests.chaos.hostile import HostileClient, unexpected_lines
-from tests.chaos.journal import now, read
+from tests.chaos.journal import read
 from tests.chaos.open_transactions import open_transactions
+from tests.chaos.overload import TICK_SECONDS, Load
 from tests.chaos.plan import BURST_SECONDS, Burst, generate
 from tests.chaos.process_guard import ProcessGuard
+from tests.chaos.security import ADMIN, HOSTILE, MECHANISM_OF, TENANT_TOPIC, ChaosSecurity
+from tests.chaos.security_faults import SecurityFaults, denied_users, topic_ids, unexpected_denials
 from tests.chaos.segment_archive import SegmentArchive
-from tests.chaos.system import SYSTEMS, System, bootstrap
+from tests.chaos.snooping import Names
+from tests.chaos.system import SYSTEMS, System
 from tests.support import hostile_attack
 
 if TYPE_CHECKING:
@@ -57,11 +61,6 @@ SHORT_BURST_SECONDS: Final = (5.0, 7.0)
 SETTLE_SECONDS: Final = 60.0
 """Maximum time for topic creation, for full ISRs, and for groups to consume all inputs, in seconds each."""
 CALL_SECONDS: Final = 20.0
-TICK_SECONDS: Final = 0.1
-LAG_SECONDS: Final = 0.5
-"""Delay of a tick that counts as lost processor time, in seconds."""
-LAG_SHARE_MAX: Final = 0.03
-"""Maximum share of lost time in a run. A run with more is marked as overloaded."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,10 @@ class Options:
     brokers: int = 3
     system: str = "odradek"
     directory: Path | None = None
+    secure: bool = False
+    """True for TLS, passwords and ACLs, which change during the run. For Odradek only."""
+    planted: bool = False
+    """True to plant a fault: no ACL is checked for the hostile user."""
     hostile: bool = True
     """True for a hostile client. It attacks Odradek only: Kafka has no listener that refuses requests of brokers."""
 
@@ -115,29 +118,6 @@ class Outcome:
         return bool(self.findings.violations) or (bool(self.findings.delays) and not self.overloaded)
 
 
-@dataclass
-class Load:
-    """Delays of the supervisor's own timer, which measure the overload of the machine."""
-
-    ticks: int = 0
-    lost_seconds: float = 0.0
-    worst_seconds: float = 0.0
-
-    async def watch(self) -> None:
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(TICK_SECONDS)
-            late = time.monotonic() - before - TICK_SECONDS
-            self.ticks += 1
-            self.worst_seconds = max(self.worst_seconds, late)
-            if late > LAG_SECONDS:
-                self.lost_seconds += late
-
-    @property
-    def overloaded(self) -> bool:
-        return self.lost_seconds > LAG_SHARE_MAX * max(1, self.ticks) * TICK_SECONDS
-
-
 class Run:
     """Supervisor of one run and owner of its processes. It calls `report_progress` with one line per step."""
 
@@ -151,14 +131,20 @@ class Run:
         self.is_settled = False
         self.fetched: dict[str, dict[tuple[str, int], int]] = {}
         self.hostile: HostileClient | None = None
-        self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
+        security = None
+        if options.secure:
+            super_users = (ADMIN, HOSTILE) if options.planted else (ADMIN,)
+            security = ChaosSecurity(directory / "security", super_users)
+        self.security = security
+        self.security_faults: SecurityFaults | None = None
+        self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers, security)
         replicas = {node: self.system.data(node) for node in self.system.ports}
         archive_directory = directory / "cluster" / "archive"
         self.archive = SegmentArchive(archive_directory, replicas, (TRANSACTION_STATE, CONSUMER_OFFSETS))
         self.files = NodeFiles(replicas, self.archive)
 
     async def run(self) -> Outcome:
-        for old in (self.history, self.directory / "cluster"):
+        for old in (self.history, self.directory / "cluster", self.directory / "security"):
             shutil.rmtree(old, ignore_errors=True)
         self.history.mkdir(parents=True)
         compile_java()
@@ -166,7 +152,7 @@ class Run:
         with ProcessGuard() as guard:
             proxy = ProxyProcess(self.system, self.history / "proxy.jsonl", self.directory / "proxy.log")
             guard.watch(proxy.process.pid)
-            fleet = Fleet(self.history, bootstrap(self.system.ports), TOPICS, self.options.seed, guard)
+            fleet = Fleet(self.history, self.system, TOPICS, self.options.seed, guard)
             try:
                 await self._run_processes(proxy, fleet, guard)
             finally:
@@ -184,31 +170,48 @@ class Run:
         for node in self.system.ports:
             guard.watch(self.system.process_id(node))
         await asyncio.to_thread(self._create_topics)
-        started_at = now()
+        injector = FaultInjector(self.system, proxy, fleet, guard, self.history)
+        if self.security is not None:
+            self.security_faults = SecurityFaults(self.system, self.security, injector)
+            await self.security_faults.create_acls()
+        injector.begin()
         background = [
             asyncio.create_task(self.load.watch()),
             asyncio.create_task(self.archive.run()),
         ]
-        if self.options.attacks:
-            self.hostile = HostileClient(self.history, self.system, self.options.seed, guard)
-            self.hostile.start()
-            background.append(asyncio.create_task(self.hostile.watch()))
         fleet.start(self.options.roles, self.options.groups)
         background.append(asyncio.create_task(_replace_hung_clients(fleet)))
-        injector = FaultInjector(self.system, proxy, fleet, guard, self.history, started_at)
+        if self.options.attacks:
+            self.hostile = await self._start_hostile(fleet, guard)
+            background.append(asyncio.create_task(self.hostile.watch()))
         self.report_progress(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
+        changes = None if self.security_faults is None else asyncio.create_task(self.security_faults.run())
         await injector.run(self.options.plan())
         await injector.until(self.options.seconds)
         await injector.heal()
+        if changes is not None and self.security_faults is not None:
+            self.security_faults.stop()
+            await changes
         injector.journal.write("all healed", "info")
         recovery_seconds = self.options.recovery_seconds
         self.report_progress(f"all faults undone; the clients run for {recovery_seconds:.0f} s without faults")
         await asyncio.sleep(recovery_seconds)
+        if self.security_faults is not None:
+            await self.security_faults.check_certificates()
         await self._settle(fleet)
         for task in background:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    async def _start_hostile(self, fleet: Fleet, guard: ProcessGuard) -> HostileClient:
+        names = topics = None
+        if self.security is not None:
+            names = self._names(fleet)
+            topics = await topic_ids(self.system.access, (hostile_attack.TOPIC, hostile_attack.COMPACTED_TOPIC))
+        hostile = HostileClient(self.history, self.system, self.options.seed, guard, names, topics)
+        hostile.start()
+        return hostile
 
     async def _settle(self, fleet: Fleet) -> None:
         """Stop the clients in order, wait until the cluster has settled, and read all partitions from their start."""
@@ -247,7 +250,7 @@ class Run:
         return delays
 
     def _admin(self) -> AdminClient:
-        return admin_client(bootstrap(self.system.ports), "supervisor")
+        return admin_client(self.system.access, "supervisor")
 
     def _create_topics(self) -> None:
         """Create all topics. Retry failed requests: on an overloaded machine, a response can arrive too late.
@@ -260,6 +263,7 @@ class Run:
         deadline = time.monotonic() + SETTLE_SECONDS
         attacked = {hostile_attack.TOPIC: 1, hostile_attack.COMPACTED_TOPIC: 1}
         missing = TOPICS.all | (attacked if self.options.attacks else {})
+        missing |= {TENANT_TOPIC: 1} if self.options.secure else {}
         compacted = {hostile_attack.COMPACTED_TOPIC: {"cleanup.policy": "compact"}}
         while missing:
             new = [NewTopic(name, count, replicas, config=compacted.get(name, {})) for name, count in missing.items()]
@@ -276,11 +280,17 @@ class Run:
         if unsettled:
             return unsettled
         admin = self._admin()
-        ends = visible_ends(bootstrap(self.system.ports), _partitions(TOPICS.inputs))
+        ends = visible_ends(self.system.access, _partitions(TOPICS.inputs))
         deadline = time.monotonic() + SETTLE_SECONDS
         while (lag := lagging(admin, self._groups(), ends)) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
         return lag
+
+    def _names(self, fleet: Fleet) -> Names:
+        """Return the names that the hostile client must not learn."""
+        identifiers = [member.spec.transactional_id for member in fleet.members if member.spec.transactional_id]
+        users = [user for user in MECHANISM_OF if user != HOSTILE]
+        return Names((*TOPICS.all, TENANT_TOPIC), tuple(self._groups()), tuple(identifiers), tuple(users))
 
     def _groups(self) -> list[str]:
         return list(dict.fromkeys(group for _, _, group, _ in self.options.groups))
@@ -303,7 +313,7 @@ class Run:
         after SETTLE_SECONDS.
         """
         deadline = time.monotonic() + SETTLE_SECONDS
-        while (transactions := open_transactions(bootstrap(self.system.ports))) and time.monotonic() < deadline:
+        while (transactions := open_transactions(self.system.access)) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
         return [*transactions, *self._wait_until_settled(topics)]
 
@@ -354,6 +364,11 @@ class Run:
         findings.delays += [f"L1 {line}" for line in figures.not_recovered]
         for node, text in zip(self.system.ports, logs, strict=True):
             findings.violations += unexpected_lines(node, text)
+        if self.security_faults is not None:
+            findings.violations += [*self.security_faults.violations, *unexpected_denials(logs)]
+            findings.delays += self.security_faults.delays
+            findings.counters |= self.security_faults.counters
+            findings.counters["security: operations denied to a user without ACLs"] = denied_users(logs)[HOSTILE]
         if self.hostile is not None:
             findings.violations += self.hostile.violations(journals)
             findings.counters |= self.hostile.counters(journals)

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from odradek.local.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
 from odradek.local.startup import wait_ready
 from odradek.local.stopping import stop_all
+from odradek.pipeline.cluster.access import Access
+from odradek.private_files import replace_private
 from tests.chaos.clients.common import HEARTBEAT_MS, SESSION_MS
+from tests.chaos.security import ADMIN, ChaosSecurity
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import REPLICATED, KafkaCluster
 from tests.support.ports import free_ports
@@ -64,6 +67,11 @@ class System(Protocol):
     name: str
     ports: dict[int, Ports]
     cluster_id: str
+    security: ChaosSecurity | None
+
+    @property
+    def access(self) -> Access:
+        """Access of the supervisor."""
 
     def prepare(self) -> None:
         """Write the configuration and format the storage, once before the first start."""
@@ -130,15 +138,25 @@ class OdradekSystem:
     name = "Odradek"
     cluster_id = CLUSTER_ID
 
-    def __init__(self, directory: Path, brokers: int) -> None:
+    def __init__(self, directory: Path, brokers: int, security: ChaosSecurity | None = None) -> None:
+        self.security = security
         self.ports = allocate_ports(brokers)
         self.directory = directory
         self._processes: dict[int, BrokerProcess] = {}
+        self._log_bytes: dict[int, int] = {}
+        """Size of the log of each broker at its last start."""
         self._lifeline = Lifeline()
         self._settings = COMMON | replicated(brokers)
 
+    @property
+    def access(self) -> Access:
+        addresses = bootstrap(self.ports)
+        return Access(addresses) if self.security is None else self.security.access(addresses, ADMIN)
+
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self.security is not None:
+            self.security.prepare(list(self.ports))
         secret = self.directory / "cluster.secret"
         secret.write_text(secrets.token_hex())
         secret.chmod(0o600)
@@ -155,8 +173,9 @@ class OdradekSystem:
             } | self._settings
             if len(self.ports) > 1:
                 properties |= {"controller.quorum.voters": voters, "odradek.cluster.id": CLUSTER_ID}
-            lines = [f"{name}={value}\n" for name, value in properties.items()]
-            self._config(node_id).write_text("".join(lines))
+            if self.security is not None:
+                properties |= self.security.broker_rows(node_id)
+            replace_private(self._config(node_id), "".join(f"{name}={value}\n" for name, value in properties.items()))
 
     def start(self) -> None:
         for node_id in self.ports:
@@ -176,6 +195,9 @@ class OdradekSystem:
 
     def stop(self, node_id: int) -> None:
         code = self._processes.pop(node_id).stop()
+        is_silent = self.log(node_id).stat().st_size == self._log_bytes[node_id]
+        if code == -signal.SIGTERM and is_silent:
+            return  # the interpreter was starting, and did not handle the signal yet
         if code != 0:
             raise BrokerFailed(f"broker {node_id} exited with code {code} after SIGTERM; see {self.log(node_id)}")
 
@@ -207,6 +229,8 @@ class OdradekSystem:
         self._lifeline.close()
 
     def _launch(self, node_id: int) -> None:
+        log = self.log(node_id)
+        self._log_bytes[node_id] = log.stat().st_size if log.exists() else 0
         command = BrokerCommand(node_id, self._config(node_id), self.log(node_id), lifeline=self._lifeline.reader)
         self._processes[node_id] = BrokerProcess(command)
 
@@ -217,8 +241,10 @@ class OdradekSystem:
 class KafkaSystem:
     name = "Apache Kafka"
     cluster_id = ""
+    security: ChaosSecurity | None = None
 
-    def __init__(self, directory: Path, brokers: int) -> None:
+    def __init__(self, directory: Path, brokers: int, security: ChaosSecurity | None = None) -> None:
+        assert security is None, "a secured run is for Odradek"
         self.ports = allocate_ports(brokers)
         self.directory = directory
         voters = ",".join(f"{node}@127.0.0.1:{node_ports.controller_proxy}" for node, node_ports in self.ports.items())
@@ -237,6 +263,10 @@ class KafkaSystem:
             overrides = COMMON | replicated(brokers) | own
             nodes[node_id] = KafkaBroker(directory / f"broker-{node_id}", port=node_ports.clients, overrides=overrides)
         self._cluster = KafkaCluster(nodes)
+
+    @property
+    def access(self) -> Access:
+        return Access(bootstrap(self.ports))
 
     def prepare(self) -> None:
         self._cluster.format()
@@ -282,4 +312,7 @@ class KafkaSystem:
         self._cluster.close()
 
 
-SYSTEMS: Final[dict[str, Callable[[Path, int], System]]] = {"odradek": OdradekSystem, "kafka": KafkaSystem}
+SYSTEMS: Final[dict[str, Callable[[Path, int, ChaosSecurity | None], System]]] = {
+    "odradek": OdradekSystem,
+    "kafka": KafkaSystem,
+}

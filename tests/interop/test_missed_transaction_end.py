@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
+from odradek.pipeline.cluster.access import Access
 from odradek.protocol.batch import iter_batches
 from tests.chaos.admin_requests import admin_client, list_end_offsets
 from tests.interop.drivers.base import ProducerOptions
@@ -94,7 +95,7 @@ def produce(producer: Producer, key: bytes) -> None:
 
 def end_offsets_after_return(system: System, java: Driver) -> tuple[int, int]:
     """Return last stable offset and high watermark when broker 3, which missed the end of a transaction, leads."""
-    admin = admin_client(system.bootstrap, "missed-end")
+    admin = admin_client(Access(system.bootstrap), "missed-end")
 
     def partition() -> tuple[int, list[int]]:
         """Return the leader and the ISR."""

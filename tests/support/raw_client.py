@@ -46,11 +46,17 @@ class RawClient(asyncio.Protocol):
 
     @classmethod
     async def connect(
-        cls, host: str, port: int, *, client_id: str = "raw", tls: ssl.SSLContext | None = None
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "raw",
+        tls: ssl.SSLContext | None = None,
+        local_addr: tuple[str, int] | None = None,
     ) -> "RawClient":
         """Connect. Raise OSError if the connection is refused."""
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(lambda: cls(client_id), host, port, ssl=tls)
+        _, protocol = await loop.create_connection(lambda: cls(client_id), host, port, ssl=tls, local_addr=local_addr)
         return protocol
 
     @property

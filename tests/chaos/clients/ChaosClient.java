@@ -142,11 +142,23 @@ public class ChaosClient {
         return java.util.Arrays.equals(expand(name), value) ? name : text;
     }
 
+    /** Add the addresses of the brokers and the security of the user. */
+    void connect(Properties config) {
+        config.put("bootstrap.servers", spec.get("bootstrap"));
+        if (!spec.get("security").isEmpty()) {
+            try (java.io.FileReader file = new java.io.FileReader(spec.get("security"))) {
+                config.load(file);
+            } catch (java.io.IOException failed) {
+                throw new java.io.UncheckedIOException(failed);
+            }
+        }
+    }
+
     // -- producers
 
     private Properties producerConfig() {
         Properties config = new Properties();
-        config.put("bootstrap.servers", spec.get("bootstrap"));
+        connect(config);
         config.put("client.id", tid.isEmpty() ? spec.get("process") : tid);
         config.put("acks", "all");
         config.put("linger.ms", "2");
@@ -303,7 +315,7 @@ public class ChaosClient {
     private void read() throws Exception {
         Properties config = new Properties();
         boolean committed = spec.get("committed").equalsIgnoreCase("true");
-        config.put("bootstrap.servers", spec.get("bootstrap"));
+        connect(config);
         config.put("client.id", spec.get("process"));
         config.put("isolation.level", committed ? "read_committed" : "read_uncommitted");
         config.put("auto.offset.reset", "none");

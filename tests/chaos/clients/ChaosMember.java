@@ -46,7 +46,7 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
 
     private void open() {
         Properties config = new Properties();
-        config.put("bootstrap.servers", spec.get("bootstrap"));
+        connect(config);
         config.put("client.id", group + "/" + spec.get("process"));
         config.put("group.id", group);
         config.put("group.protocol", spec.get("protocol"));

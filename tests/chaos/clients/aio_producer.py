@@ -11,7 +11,14 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, KafkaError
 
-from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, TRANSACTIONAL, Client
+from tests.chaos.clients.common import (
+    CALL_SECONDS,
+    REQUEST_TIMEOUT_MS,
+    TRANSACTION_TIMEOUT_MS,
+    TRANSACTIONAL,
+    Client,
+    aio_settings,
+)
 from tests.sim.history import END, INFO, INIT, OK
 
 BURST_SECONDS = 0.05
@@ -37,7 +44,7 @@ class Aio:
         number = self.client.new_incarnation()
         self.failed = False
         self.producer = AIOKafkaProducer(
-            bootstrap_servers=spec.bootstrap,
+            **aio_settings(spec.access),
             client_id=spec.transactional_id or spec.process,
             acks="all",
             enable_idempotence=True,

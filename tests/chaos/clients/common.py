@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.client.security.tls import context_of
+from odradek.pipeline.cluster.access import Access
 from tests.chaos.journal import Journal, expand, name_of
 from tests.sim.history import END, FAIL, INFO, INIT, OK, PRODUCE
 
@@ -71,6 +73,8 @@ class ClientSpec:
     group: str = ""
     protocol: str = ""
     outputs: dict[str, int] = field(default_factory=dict)
+    security: str = ""
+    """File with the client properties of the user; empty without security."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -80,8 +84,29 @@ class ClientSpec:
         return [f"{name}={_argument(value)}" for name, value in asdict(self).items()]
 
     @property
+    def access(self) -> Access:
+        """Addresses of the brokers, and the security of the connections."""
+        return Access.of_file(self.bootstrap, Path(self.security) if self.security else None)
+
+    @property
     def partitions(self) -> list[tuple[str, int]]:
         return [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+
+
+def aio_settings(access: Access) -> dict[str, Any]:
+    """Return the addresses and the security of aiokafka's clients."""
+    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap}
+    security = access.security
+    if security.tls is not None:
+        settings |= {"security_protocol": security.protocol.name, "ssl_context": context_of(security.tls)}
+    if security.credentials is not None:
+        own = access.confluent()
+        settings |= {
+            "sasl_mechanism": security.credentials.mechanism,
+            "sasl_plain_username": own["sasl.username"],
+            "sasl_plain_password": own["sasl.password"],
+        }
+    return settings
 
 
 def _argument(value: Any) -> str:

@@ -53,7 +53,7 @@ class Member:
     def open(self) -> Consumer:
         spec = self.client.spec
         config: dict[str, Any] = {
-            "bootstrap.servers": spec.bootstrap,
+            **spec.access.confluent(),
             "client.id": f"{spec.group}/{spec.process}",
             "group.id": spec.group,
             "group.protocol": spec.protocol,

@@ -30,7 +30,7 @@ FLUSH_SECONDS = 40.0
 def config(client: Client) -> dict[str, Any]:
     spec = client.spec
     settings: dict[str, Any] = {
-        "bootstrap.servers": spec.bootstrap,
+        **spec.access.confluent(),
         "client.id": spec.transactional_id or spec.process,
         "log_level": 0,
         "linger.ms": 2,

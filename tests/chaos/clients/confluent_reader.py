@@ -32,7 +32,7 @@ class Reader:
         self.ended: dict[tuple[str, int], None] = {}
         self.consumer = Consumer(
             {
-                "bootstrap.servers": client.spec.bootstrap,
+                **client.spec.access.confluent(),
                 "client.id": client.spec.process,
                 "group.id": client.spec.process,
                 "enable.auto.commit": False,

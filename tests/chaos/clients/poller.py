@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.15
 
 def main() -> int:
     client = Client()
-    admin = admin_client(client.spec.bootstrap, client.spec.process)
+    admin = admin_client(client.spec.access, client.spec.process)
     while not client.stopping.is_set():
         for committed in (False, True):
             numbers = {

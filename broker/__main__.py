@@ -37,6 +37,7 @@ from odradek.broker.config.addresses import (
 from odradek.broker.config.authentication import warning
 from odradek.broker.config.bootstrap_scram import parse_bootstrap_scram
 from odradek.broker.config.checks import CHECKS, CHECKS_OF_PROCESSES
+from odradek.broker.config.node_identity import identity_warnings
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -194,8 +195,8 @@ async def _run(
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)
     unprotected = warning(config, has_secret=secret is not None, has_other_nodes=has_other_voters(config))
-    if unprotected is not None:
-        _logger.warning(unprotected[0], remedy=unprotected[1])
+    for event, remedy in (*((unprotected,) if unprotected else ()), *identity_warnings(config)):
+        _logger.warning(event, remedy=remedy)
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

@@ -51,6 +51,7 @@ from odradek.broker.security.audit import AuditLog
 from odradek.broker.server.authentication import authentication_of, start_authentication
 from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
+from odradek.broker.server.node_identity import logins_of, principals_of_listeners
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.broker.tls.certificates import Certificates
@@ -269,6 +270,7 @@ class Node:
             tls=self._tls,
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
+            nodes=principals_of_listeners(config, self._authorizer),
         )
         start_authentication(self._authentication, self.env, self.tasks)
         if self._certificates is not None:
@@ -289,6 +291,7 @@ class Node:
 
     async def _join_quorum(self, node: NodeContext) -> QuorumServer:
         """Take part in the metadata quorum, and serve the requests of other nodes for it."""
+        config = self.config
         quorum = QuorumServer(
             node,
             self.env,
@@ -296,6 +299,7 @@ class Node:
             voters=self._voters,
             address_of=self._addresses.address_of,
             tls_of=self._tls_to,
+            login_of=logins_of(config, node.secret, self._addresses.listener_of, self.env.rng.getrandbits),
             tasks=self.tasks,
             on_failure=self.fail,
             on_bug=self._on_unexpected,
@@ -304,7 +308,7 @@ class Node:
         self._undo.push_async_callback(quorum.stop)
         self.acceptor.open(
             Dispatcher(
-                served(EARLY_TABLE, self.config),
+                served(EARLY_TABLE, config),
                 QuorumRequestContext,
                 (node, quorum.context),
                 forwarding=quorum.forwarding,

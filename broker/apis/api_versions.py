@@ -29,7 +29,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
-from odradek.broker.requests.listener import CLIENT, CONTROLLER, LOGIN
+from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER, LOGIN
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import (
@@ -58,12 +58,13 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         session.client_software_name, session.client_software_version = name, version
-    roles = session.listener.user_roles if LOGIN in session.roles else session.roles
-    if roles != (CONTROLLER,) and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):
+    roles = session.listener.user_roles if session.node is None and LOGIN in session.roles else session.roles
+    of_controllers = CONTROLLER in roles and CLIENT not in roles and BROKER not in roles
+    if not of_controllers and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = context.node.metadata.image
     # Apache Kafka does not announce the APIs of controllers to clients. A listener with more roles can have clients.
-    announced_roles = [role for role in roles if role != CONTROLLER] or roles
+    announced_roles = roles if of_controllers else [role for role in roles if role != CONTROLLER]
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.lowest_announced, max_version=api.max_version)

@@ -27,6 +27,7 @@ from odradek.broker.requests.listener import LOGIN, UNAUTHENTICATED
 from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.protocol.sasl.cluster_secret import may_be_of_node
+from odradek.protocol.sasl.plain import is_plain
 
 
 def handle(
@@ -42,8 +43,12 @@ def refuse(
 
 
 def early(request: SaslAuthenticateRequest) -> bool:
-    """Return True for messages of nodes. The login of a client waits until this node has the users of the cluster."""
-    return may_be_of_node(bytes(request.auth_bytes))
+    """Return True for messages that nodes can send before the metadata is known: by the cluster secret, and of PLAIN.
+
+    Other logins wait until this node has the users of the cluster.
+    """
+    message = bytes(request.auth_bytes)
+    return may_be_of_node(message) or is_plain(message)
 
 
 API: Final = Api(

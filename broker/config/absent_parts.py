@@ -65,7 +65,7 @@ ABSENT_PARTS: Final[dict[str, tuple[Property, ...]]] = {
         _row("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, scope=PER_BROKER),
         _row("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, scope=PER_BROKER),
     ),
-    "Nodes log in with the secret of the cluster.": (
+    "Nodes log in by PLAIN, SCRAM or the secret of the cluster.": (
         _row("sasl.login.connect.timeout.ms", INT, None),
         _row("sasl.login.read.timeout.ms", INT, None),
         _row("sasl.login.refresh.buffer.seconds", SHORT, 300, scope=PER_BROKER),
@@ -74,8 +74,6 @@ ABSENT_PARTS: Final[dict[str, tuple[Property, ...]]] = {
         _row("sasl.login.refresh.window.jitter", DOUBLE, 0.05, scope=PER_BROKER),
         _row("sasl.login.retry.backoff.max.ms", LONG, 10000),
         _row("sasl.login.retry.backoff.ms", LONG, 100),
-        _row("sasl.mechanism.controller.protocol", STR, "GSSAPI"),
-        _row("sasl.mechanism.inter.broker.protocol", STR, "GSSAPI", scope=PER_BROKER),
         _row("sasl.oauthbearer.assertion.algorithm", STR, "RS256"),
         _row("sasl.oauthbearer.assertion.claim.aud", STR, None),
         _row("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, low=0, high=86400),

@@ -15,7 +15,11 @@ ACCEPT: Final = "accept"
 """This node does not log in, and serves all nodes. The first phase of a rolling change."""
 NONE: Final = "none"
 """The nodes of the cluster do not authenticate to each other."""
-_NAME: Final = "odradek.inter.broker.authentication"
+PRINCIPAL: Final = "principal"
+"""This node has an own principal at the listeners of other nodes, and serves nodes by their principals alone."""
+PRINCIPAL_MOVE: Final = "principal-move"
+"""As PRINCIPAL, and each listener also serves nodes that have logged in. A phase of a rolling change to PRINCIPAL."""
+MODE: Final = "odradek.inter.broker.authentication"
 
 
 def serves_all_nodes(config: Config) -> bool:
@@ -25,12 +29,12 @@ def serves_all_nodes(config: Config) -> bool:
 
 def serves_on_each_listener(config: Config) -> bool:
     """Return True if each listener serves nodes, in a phase of a rolling change of the listener or of the secret."""
-    return serves_all_nodes(config) or config.odradek_inter_broker_authentication == MOVE
+    return serves_all_nodes(config) or config.odradek_inter_broker_authentication in {MOVE, PRINCIPAL_MOVE}
 
 
 def logs_in(config: Config) -> bool:
-    """Return True if this node logs in to other nodes, given that it has a secret."""
-    return config.odradek_inter_broker_authentication in {REQUIRED, MOVE, LOGIN}
+    """Return True if this node authenticates to other nodes. It uses the cluster secret where it has no principal."""
+    return config.odradek_inter_broker_authentication not in {ACCEPT, NONE}
 
 
 def require_consistent(config: Config, *, has_secret: bool, has_other_nodes: bool) -> None:
@@ -40,22 +44,22 @@ def require_consistent(config: Config, *, has_secret: bool, has_other_nodes: boo
     """
     mode = config.odradek_inter_broker_authentication
     if mode == NONE and has_secret:
-        raise ConfigError(f"{_NAME}: none, but cluster.secret.file is set; remove one of them")
+        raise ConfigError(f"{MODE}: none, but cluster.secret.file is set; remove one of them")
     if mode == NONE or has_secret:
         return
-    if mode in {MOVE, LOGIN, ACCEPT}:
-        raise ConfigError(f"{_NAME}: {mode} needs cluster.secret.file")
+    if mode in {MOVE, LOGIN, ACCEPT, PRINCIPAL_MOVE}:
+        raise ConfigError(f"{MODE}: {mode} needs cluster.secret.file")
     if has_other_nodes:
         raise ConfigError(
             "cluster.secret.file: not set, but the cluster has other nodes. Make one file for all nodes with: openssl "
-            f"rand -base64 32. Or set {_NAME}=none"
+            f"rand -base64 32. Or set {MODE}=none"
         )
 
 
 def warning(config: Config, *, has_secret: bool, has_other_nodes: bool) -> tuple[str, str] | None:
     """Return a warning and its remedy if processes without the secret can act as brokers, otherwise None."""
     if serves_all_nodes(config):
-        return "brokers are served without authentication", f"set {_NAME}=required when each node has login"
+        return "brokers are served without authentication", f"set {MODE}=required when each node has login"
     if not has_secret and has_other_nodes:
-        return "brokers do not authenticate to each other", f"set cluster.secret.file, and remove {_NAME}"
+        return "brokers do not authenticate to each other", f"set cluster.secret.file, and remove {MODE}"
     return None

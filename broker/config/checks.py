@@ -16,6 +16,7 @@ from odradek.broker.config.authentication import require_consistent
 from odradek.broker.config.authorization import require_identity_of_nodes, super_users
 from odradek.broker.config.connections import OVERRIDES, parse_overrides
 from odradek.broker.config.groups import contradictions
+from odradek.broker.config.node_identity import check_identity
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sasl import parse_sasl
@@ -30,6 +31,8 @@ ADDRESSES: Final = (
     "controller.listener.names",
 )
 """Properties that determine the listeners of a node."""
+
+_NODES: Final = ("odradek.inter.broker.authentication", "cluster.secret.file", "controller.quorum.voters", "node.id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     raising(parse_listeners, *ADDRESSES, "odradek.inter.broker.authentication"),
     raising(parse_voters, "controller.quorum.voters"),
     raising(parse_sasl, *ADDRESSES, "sasl.", "listener.name."),
+    raising(check_identity, *ADDRESSES, *_NODES, "sasl.", "ssl.", "listener.name.", "super.users", "authorizer."),
     raising(_metrics_listener, "odradek.metrics.listener"),
     Check(("odradek.cluster.id",), _cluster_id),
     Check(("queued.max.request.bytes", "socket.request.max.bytes"), _request_bytes),
@@ -123,7 +127,6 @@ def _secret(config: Config) -> None:
     require_consistent(config, has_secret=bool(config.cluster_secret_file), has_other_nodes=has_other_voters(config))
 
 
-_NODES: Final = ("odradek.inter.broker.authentication", "cluster.secret.file", "controller.quorum.voters", "node.id")
 CHECKS_OF_PROCESSES: Final[tuple[Check, ...]] = (
     raising(require_inter_broker_listener, *ADDRESSES),
     raising(require_identity_of_nodes, *ADDRESSES, *_NODES, "authorizer.class.name"),

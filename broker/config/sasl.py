@@ -44,24 +44,24 @@ def _settings(config: Config, listener: str) -> SaslSettings:
     if not mechanisms:
         raise ConfigError(f"sasl.enabled.mechanisms: not set, but the listener {listener} uses SASL; name a mechanism")
     own = {mechanism: config.on_listener(listener, mechanism) for mechanism in mechanisms}
-    modules = {mechanism: _module(settings, listener, mechanism) for mechanism, settings in own.items()}
+    modules = {mechanism: login_module_of(settings, listener, mechanism) for mechanism, settings in own.items()}
     return SaslSettings(
         {mechanism: settings.connections_max_reauth_ms for mechanism, settings in own.items()},
-        _passwords(modules[PLAIN], _label(listener, PLAIN)) if PLAIN in own else {},
+        _passwords(modules[PLAIN], jaas_label(listener, PLAIN)) if PLAIN in own else {},
         _tokens(own[OAUTHBEARER], modules[OAUTHBEARER], listener) if OAUTHBEARER in own else None,
     )
 
 
-def _label(listener: str, mechanism: str) -> str:
+def jaas_label(listener: str, mechanism: str) -> str:
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
 
 
-def _module(config: Config, listener: str, mechanism: str) -> LoginModule | None:
+def login_module_of(config: Config, listener: str, mechanism: str) -> LoginModule | None:
     """Return the login module of a mechanism on a listener. Errors contain no value."""
     value: Password | None = config.sasl_jaas_config
     if value is None:
         return None
-    label = _label(listener, mechanism)
+    label = jaas_label(listener, mechanism)
     try:
         module = login_module(value.value)
     except JaasInvalid as error:
@@ -84,7 +84,8 @@ def _passwords(module: LoginModule | None, label: str) -> dict[str, str]:
 
 def _tokens(config: Config, module: LoginModule | None, listener: str) -> TokenSettings:
     if module is not None and any(name.startswith(_UNSECURED) for name in module.options):
-        raise ConfigError(f"{_label(listener, OAUTHBEARER)}: unsecured tokens are not supported; remove their options")
+        label = jaas_label(listener, OAUTHBEARER)
+        raise ConfigError(f"{label}: unsecured tokens are not supported; remove their options")
     url = config.sasl_oauthbearer_jwks_endpoint_url or ""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https", "file"} or not (parts.path if parts.scheme == "file" else parts.hostname):

@@ -106,14 +106,18 @@ class Dispatcher:
         Raise Malformed if the API or its version is not served on this listener, or if the body cannot be decoded. The
         connection must then be closed.
         """
+        expires_ms = session.login.expires_ms
+        if expires_ms is not None and frame.api_key not in SASL_APIS and self._clock.monotonic_ms() >= expires_ms:
+            self._contexts[0].authentication.expired(session)
+            raise SessionExpired("the client did not authenticate again")
+        return self._open(frame, session)
+
+    def _open(self, frame: RequestFrame, session: Session) -> Call:
+        """Like `open`, for a request that was received before its session expired."""
         api = self._rows.get(frame.api_key)
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")
         clock = self._clock
-        expires_ms = session.login.expires_ms
-        if expires_ms is not None and frame.api_key not in SASL_APIS and clock.monotonic_ms() >= expires_ms:
-            self._contexts[0].authentication.expired(session)
-            raise SessionExpired("the client did not authenticate again")
         roles = session.roles
         for role in api.listeners:
             if role in roles:
@@ -123,6 +127,8 @@ class Dispatcher:
             remedy = ""
             if session.awaits_login:
                 text = f"{api.name} is not served on listener {session.listener.name} before a SASL login"
+            elif session.listener.nodes is not None and not session.authenticated:
+                remedy = "; add the principal of a node to odradek.node.principals, or allow it CLUSTER_ACTION"
             elif UNAUTHENTICATED in roles:
                 remedy = "; a node of the cluster needs cluster.secret.file"
             elif api.key in SASL_APIS and not session.authenticated:
@@ -166,7 +172,7 @@ class Dispatcher:
 
     def reopen(self, call: Call) -> Call:
         """Decode the request of `call` again: it waited in the earlier phase and is handled in this one."""
-        reopened = self.open(call.frame, call.context.session)
+        reopened = self._open(call.frame, call.context.session)
         reopened.began_us = call.began_us
         return reopened
 

@@ -138,7 +138,7 @@ class Connection(BufferedProtocol):
         if session is None or tls is None or session.listener.security_protocol is not SecurityProtocol.SSL:
             return
         try:
-            session.principal = tls.principal(certificate)
+            session.log_in(tls.principal(certificate))
         except NoPrincipal as error:
             self._server.failed_handshakes[session.listener.name] += 1
             self._close_logged("connection closed: client certificate without principal", str(error))
@@ -570,7 +570,9 @@ class Connection(BufferedProtocol):
         event, remedy = "authentication failed", ""
         if not session.listener.security_protocol.uses_sasl:
             event = "authentication of a node failed"
-            if not isinstance(error, AnotherNode):
+            if not session.listener.accepts_secret:
+                remedy = "; nodes have the principals of their certificates here (odradek.inter.broker.authentication)"
+            elif not isinstance(error, AnotherNode):
                 remedy = "; set cluster.secret.file to the same secret on both nodes"
         self._server.log_refused(event, session, f"{error}{remedy}", self._loop.time())
 

@@ -1,7 +1,8 @@
 """The listeners of a node: bind their ports, serve their connections, close them when the node stops."""
 
 from asyncio import AbstractServer, BufferedProtocol, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from odradek.broker.config.addresses import ListenerAddress
@@ -10,6 +11,7 @@ from odradek.broker.network.connection import TURN_US_MAX, Connection
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.server_state import ServerState
 from odradek.broker.requests.listener import BROKER, CONTROLLER, Listener
+from odradek.broker.requests.node_principals import NodePrincipals
 from odradek.broker.tls.node_tls import NodeTls
 from odradek.broker.tls.transport import TlsTransport
 
@@ -46,6 +48,7 @@ class Acceptor:
         self._tls: NodeTls | None = None
         self._handshakes = Handshakes(now_us)
         self._authenticates = self._serves_all_nodes = False
+        self._nodes: Mapping[str, NodePrincipals] = {}
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
         self._state: ServerState[Connection] | None = None
@@ -59,12 +62,14 @@ class Acceptor:
         tls: NodeTls | None = None,
         authenticates: bool = False,
         serves_all_nodes: bool = False,
+        nodes: Mapping[str, NodePrincipals] = MappingProxyType({}),
     ) -> None:
         """Bind all `addresses`. Raise CannotListenError. `tls` is needed for listeners with TLS.
 
         With `authenticates`, nodes of the cluster must authenticate on the listeners for brokers and controllers, or
-        can do so with `serves_all_nodes`.
+        can do so with `serves_all_nodes`. `nodes` has the principals that listeners serve as nodes, by their names.
         """
+        self._nodes = nodes
         self._authenticates, self._serves_all_nodes = authenticates, serves_all_nodes
         self._tls = tls
         self._state = state
@@ -96,6 +101,7 @@ class Acceptor:
             raise cannot_listen(error, address.host, address.port, address.name) from error
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
+        authenticates = self._authenticates or address.name in self._nodes
         self.listeners.append(
             Listener(
                 address.name,
@@ -105,9 +111,10 @@ class Acceptor:
                 address.advertised_port or port,
                 address.roles,
                 address.protected,
-                self._authenticates and (BROKER in address.roles or CONTROLLER in address.roles),
+                authenticates and (BROKER in address.roles or CONTROLLER in address.roles),
                 self._serves_all_nodes,
                 address.security_protocol,
+                self._nodes.get(address.name),
             )
         )
 

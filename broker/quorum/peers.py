@@ -23,13 +23,13 @@ from typing import Any, Final, cast
 
 import structlog
 
+from odradek.broker.quorum.peer_login import NOT_A_NODE, PeerLogin
 from odradek.broker.requests.listener import BROKER
 from odradek.broker.requests.session import Session
 from odradek.broker.tls.node_tls import ListenerTls
 from odradek.broker.tls.transport import TlsTransport
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed, Unencodable
-from odradek.protocol.sasl.cluster_secret import ClusterSecret
 from odradek.protocol.sasl.login import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, Login
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
 from odradek.protocol.schema import Message
@@ -39,6 +39,8 @@ from odradek.storage.disk.port import RESOURCE_ERRORS
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """Maximum seconds for opening a connection."""
+SESSION_SHARE_USED: Final = 0.85
+"""Share of the lifetime of a session after which a new connection replaces it. Kafka's clients use 0.85 to 0.95."""
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Maximum bytes of a response. Memory is allocated as bytes arrive, not by the size in the response's header."""
 _logger = structlog.get_logger(__name__)
@@ -70,6 +72,8 @@ AddressOf = Callable[[int, Channel], Address | None]
 """Return the address of a node for a purpose; None if it is unknown."""
 TlsOf = Callable[[int, Channel], ListenerTls | None]
 """Return the TLS of connections to a node for a purpose; None if they are not encrypted."""
+LoginOf = Callable[[int, Channel], PeerLogin | None]
+"""Return the login on a new connection to a node for a purpose; None if this node does not log in there."""
 LostListener = Callable[[int, bool], None]
 """Receives (node id, refused) when a connection is lost; see `Peers.on_lost`."""
 
@@ -83,12 +87,11 @@ class Peers:
         address_of: AddressOf,
         clock: Clock,
         tasks: Tasks,
-        secret: ClusterSecret | None = None,
+        login_of: LoginOf = lambda *_: None,
         tls_of: TlsOf = lambda *_: None,
     ) -> None:
-        """`secret`: the secret with which this node logs in to the other nodes; None if it does not."""
         self.node_id = node_id
-        self.secret = secret
+        self.login_of = login_of
         self.tls_of = tls_of
         self._unauthenticated: dict[int, None] = {}
         self._address_of = address_of
@@ -96,6 +99,8 @@ class Peers:
         self._tasks = tasks
         self._name = f"broker-{node_id}"
         self._connections: dict[tuple[int, Channel], _Connection] = {}
+        self._retired: dict[_Connection, None] = {}
+        """Connections that new ones have replaced, and that wait for their last responses."""
         self._contacts_ms: dict[int, int] = {}
         self._refusals_ms: dict[int, int] = {}
         self._on_lost: list[LostListener] = []
@@ -116,6 +121,9 @@ class Peers:
             future.set_exception(ConnectionError("this node is shutting down"))
             return future
         connection = self._connections.get((node_id, channel))
+        if connection is not None and connection.is_expiring and not connection.ended:
+            self._retire(connection)
+            connection = None
         if connection is None or connection.ended:
             address = self._address_of(node_id, channel)
             if address is None:
@@ -126,6 +134,12 @@ class Peers:
             self._tasks.spawn(connection.connect(), f"connect to {node_id} for {channel.value}")
         connection.request(request, version, future, timeout_ms)
         return future
+
+    def _retire(self, connection: "_Connection") -> None:
+        """Replace a connection whose session is about to expire. Its pending requests keep it until they end."""
+        self._retired = {each: None for each in self._retired if not each.ended}
+        self._retired[connection] = None
+        connection.retire()
 
     def note_contact(self, node_id: int) -> None:
         """Record that bytes from `node_id` have arrived by TCP. Ignore a node whose address is not known.
@@ -159,13 +173,8 @@ class Peers:
                 callback(node_id, refused)
 
     def authenticated(self, node_id: int) -> None:
-        """Record that this node and `node_id` have authenticated to each other."""
+        """Record that this node and `node_id` have authenticated to each other, or that it serves this node."""
         self._unauthenticated.pop(node_id, None)
-
-    def served(self, node_id: int) -> None:
-        """Record that `node_id` has responded. Without a secret on this node, it requires none."""
-        if self.secret is None:
-            self._unauthenticated.pop(node_id, None)
 
     def not_authenticated(self, node_id: int, reason: str) -> None:
         """Log a failed authentication: once per node until it succeeds, because each connection repeats it."""
@@ -176,7 +185,7 @@ class Peers:
     def close(self) -> None:
         """Close every connection. Pending requests fail with ConnectionError."""
         self._closed = True
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *self._retired):
             connection.end(ConnectionError("this node is shutting down"), flush=True)
 
     def client_id(self, channel: Channel) -> str:
@@ -190,13 +199,16 @@ _NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in 
 def is_broker(session: Session, client_id: str | None) -> bool:
     """Return True if the client is another broker.
 
-    Without a cluster secret, and while the nodes do not all log in, a client id of `Peers.client_id` on a listener for
-    brokers is the only evidence.
+    Without a cluster secret, while the nodes do not all log in, and for a principal that nodes and clients share, a
+    client id of `Peers.client_id` on a listener for brokers is the only evidence.
     """
-    listener = session.listener
-    if session.authenticated or (listener.authenticates and not listener.serves_all_nodes):
-        return session.authenticated
-    return BROKER in session.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
+    node, listener = session.node, session.listener
+    if node is not None and node.is_known:
+        return True
+    if node is None and listener.authenticates and not listener.serves_all_nodes:
+        return False
+    may_be_broker = node is not None or BROKER in session.roles
+    return may_be_broker and client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
 class _PendingRequest:
@@ -234,15 +246,24 @@ class _Connection(BufferedProtocol):
         self._client_id = peers.client_id(channel)
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
-        self._login: Login | None = None if peers.secret is None else peers.secret.login(peers.node_id, node_id)
-        self._has_response = False
-        """True if a response has arrived."""
+        self._own_login = peers.login_of(node_id, channel)
+        self._login: Login | None = None if self._own_login is None else self._own_login.login
+        """The login, until it is complete."""
+        self._expires_s: float | None = None
+        """Time of the loop from which requests use a new connection, with a new login; None if there is no such time.
+        """
+        self._has_tls = False
+        self._is_retired = False
+        """True if a new connection has replaced this one. It closes after its last response."""
+        self._is_served = False
+        """True if the other node has responded to a request."""
         self._unsent: deque[_PendingRequest] = deque()
         self._sent: deque[_PendingRequest] = deque()
 
     async def connect(self) -> None:
         host, port = self._address
         tls = self._peers.tls_of(self._node_id, self._channel)
+        self._has_tls = tls is not None
 
         def protocol() -> BufferedProtocol:
             if tls is None:
@@ -267,6 +288,20 @@ class _Connection(BufferedProtocol):
             self._unsent.append(pending)
         else:
             self._send(pending)
+
+    @property
+    def is_expiring(self) -> bool:
+        """True if the other node will soon require a new login."""
+        return self._expires_s is not None and self._loop.time() >= self._expires_s
+
+    def retire(self) -> None:
+        """Close the connection after its last response. A new connection has replaced it."""
+        self._is_retired = True
+        self._end_if_replaced()
+
+    def _end_if_replaced(self) -> None:
+        if self._is_retired and not self._sent:
+            self.end(ConnectionError("a new connection has replaced this one"), flush=True)
 
     def end(self, reason: OSError, *, flush: bool = False) -> None:
         """Close the connection. Pending requests fail with `reason`. With `flush`, buffered ones are still sent."""
@@ -301,30 +336,36 @@ class _Connection(BufferedProtocol):
         try:
             self._core.buffer_updated(nbytes)
             while not self.ended and (received := self._core.next_response()) is not None:
-                if not self._has_response:
-                    self._has_response = True
-                    self._peers.served(self._node_id)
-                if self._login is None:
-                    self._sent.popleft().finish(received[1])
-                else:
+                if self._login is not None:
                     self._continue_login(self._login, received[1])
+                    continue
+                if not self._is_served:
+                    self._is_served = True
+                    self._peers.authenticated(self._node_id)
+                self._sent.popleft().finish(received[1])
+                self._end_if_replaced()
         except Malformed as error:
             _logger.warning("malformed response", node=self._node_id, channel=self._channel.value, reason=str(error))
             self.end(ConnectionError(f"node {self._node_id} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._login is not None and exc is None and not self.ended:
-            self._peers.not_authenticated(
-                self._node_id,
-                "the node closed the connection during the login; if this repeats, set cluster.secret.file there",
-            )
-        elif self._sent and not self._has_response and exc is None and not self.ended and self._peers.secret is None:
-            self._peers.not_authenticated(
-                self._node_id,
-                "the node closed the connection before its first response; if this repeats and the node has a cluster "
-                "secret, set cluster.secret.file here, and odradek.inter.broker.authentication to login or required",
-            )
+        if exc is None and not self.ended and (reason := self._closed_because()) is not None:
+            self._peers.not_authenticated(self._node_id, reason)
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
+
+    def _closed_because(self) -> str | None:
+        """Return the probable reason why the other node closed the connection; None if it is not the authentication."""
+        own = self._own_login
+        if own is not None and self._login is not None:
+            return f"the node closed the connection during the login; {own.closed_remedy}"
+        if not self._sent or self._is_served or (own is not None and own.shows_node):
+            return None
+        if own is not None or self._has_tls:
+            return f"the node closed the connection before its first response; {NOT_A_NODE}"
+        return (
+            "the node closed the connection before its first response; if this repeats and the node has a cluster "
+            "secret, set cluster.secret.file here, and odradek.inter.broker.authentication to login or required"
+        )
 
     def _tls_failed(self, reason: str) -> None:
         """Close the connection, without a report that the other node has failed: it runs."""
@@ -340,13 +381,17 @@ class _Connection(BufferedProtocol):
             request = login.received(response)
         except AuthenticationFailed as error:
             host, port = self._address
-            remedy = f"check cluster.secret.file on both nodes, and that node {self._node_id} is at {host}:{port}"
+            remedy = "" if self._own_login is None else self._own_login.remedy
+            remedy = f"{remedy}, and that node {self._node_id} is at {host}:{port}"
             self._peers.not_authenticated(self._node_id, f"{error}; {remedy}")
             self.end(ConnectionError(f"authentication to node {self._node_id} failed: {error}"))
             return
         if request is None:
             self._login = None
-            self._peers.authenticated(self._node_id)
+            if login.session_lifetime_ms:
+                self._expires_s = self._loop.time() + login.session_lifetime_ms / 1_000 * SESSION_SHARE_USED
+            if self._own_login is not None and self._own_login.shows_node:
+                self._peers.authenticated(self._node_id)
             self._send_unsent()
         else:
             self._send_login(request, AUTHENTICATE_VERSION)
@@ -377,4 +422,5 @@ class _Connection(BufferedProtocol):
     def _lost(self, reason: OSError, *, refused: bool = False) -> None:
         if not self.ended:
             self.end(reason)
-            self._peers.lost(self._node_id, refused=refused)
+            if not self._is_retired:
+                self._peers.lost(self._node_id, refused=refused)

@@ -99,11 +99,11 @@ class RequestContext:
         """
         if not self.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
             raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        own = self.session.node_id
-        if own is not None and own != node_id:
+        node = self.session.node
+        if node is not None and not node.acts_as(node_id):
             raise Refusal(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                f"The request names node {node_id}, but its connection belongs to node {own}.",
+                f"The request names node {node_id}, but its connection belongs to {node}.",
             )
 
     def split_allowed(

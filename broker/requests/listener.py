@@ -1,8 +1,9 @@
 """Listener of a node, and the roles that it serves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.broker.requests.node_principals import NodePrincipals
 from odradek.cluster.metadata.image import Endpoint
 from odradek.protocol.security_protocol import SecurityProtocol
 
@@ -33,10 +34,16 @@ class Listener:
     """True for an inter-node listener if clients use another one. Broker-wide connection limits do not apply to it."""
     authenticates: bool = False
     """True if nodes of the cluster must authenticate on this listener before it serves their requests."""
-
     serves_all_nodes: bool = False
     """True if it also serves nodes that have not authenticated, in a phase of a rolling change."""
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    nodes: NodePrincipals | None = field(default=None, compare=False, repr=False)
+    """The principals that it serves as nodes; None if it serves nodes by the cluster secret alone."""
+
+    @property
+    def accepts_secret(self) -> bool:
+        """True if nodes can authenticate by the cluster secret, if this node has one."""
+        return self.authenticates and (self.nodes is None or not self.nodes.alone)
 
     @property
     def advertised(self) -> Endpoint:
@@ -53,6 +60,11 @@ class Listener:
         if self.serves_all_nodes:
             return (*self.roles, UNAUTHENTICATED)
         return (UNAUTHENTICATED,) if self.protected else (CLIENT, UNAUTHENTICATED)
+
+    @property
+    def node_roles(self) -> tuple[str, ...]:
+        """Roles for a node that has authenticated by SASL without the cluster secret."""
+        return (*self.roles, LOGIN)
 
     @property
     def user_roles(self) -> tuple[str, ...]:

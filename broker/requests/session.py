@@ -7,8 +7,9 @@ from ipaddress import IPv6Network
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.requests.listener import LOGIN, Listener
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.broker.requests.session_login import SessionLogin
-from odradek.cluster.authorizer import ANONYMOUS, Principal
+from odradek.cluster.authorizer import ANONYMOUS, CLUSTER_NODE, Principal
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Session:
     client_software_version: str = "unknown"
     client_id: str | None = None
     """Client id in the connection's last request."""
-    node_id: int | None = None
-    """Id of the node of the cluster that the client has authenticated as; None if it is no such node."""
+    node: SessionNode | None = None
+    """The node of the cluster that the client has authenticated as; None if it is no node."""
     login: SessionLogin = field(default_factory=SessionLogin)
     """The SASL login of the client."""
     closed: bool = False
@@ -56,21 +57,32 @@ class Session:
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
-    def log_in(self, principal: Principal, *, node_id: int | None) -> None:
-        """Serve the connection as `principal`. `node_id`: the node of the cluster that the client is, if it is one."""
-        self.principal, self.node_id = principal, node_id
+    def log_in(self, principal: Principal, *, node_id: int | None = None, by_token: bool = False) -> None:
+        """Serve the connection as `principal`.
+
+        `node_id`: the node of the cluster that has proved its knowledge of the cluster secret. Without it, the listener
+        decides whether the principal is one of a node. `by_token`: a delegation token authenticated the client, which
+        makes it no node.
+        """
+        self.principal = principal
+        if node_id is not None:
+            self.node = SessionNode.of(frozenset((node_id,)))
+        elif self.node is None and not by_token and self.listener.nodes is not None:
+            self.node = self.listener.nodes.node_of(principal, self.client_host)
 
     @property
     def authenticated(self) -> bool:
         """True if the client has authenticated as a node of the cluster."""
-        return self.node_id is not None
+        return self.node is not None
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Return the roles in which the listener serves this connection now."""
-        if self.node_id is not None:
-            return self.listener.roles
-        return self.listener.open_roles if self.login.identity is None else self.listener.user_roles
+        has_login = self.login.identity is not None
+        if self.node is not None:
+            # The session of a node that has logged in without the cluster secret can expire, so it can log in again.
+            return self.listener.node_roles if has_login and self.principal != CLUSTER_NODE else self.listener.roles
+        return self.listener.user_roles if has_login else self.listener.open_roles
 
     @property
     def awaits_login(self) -> bool:

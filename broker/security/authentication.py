@@ -121,7 +121,7 @@ class Authentication:
         lifetime_ms = min(lifetimes_ms, default=None)
         login.succeed(identity, None if lifetime_ms is None else self._clock.monotonic_ms() + lifetime_ms)
         principal = CLUSTER_NODE if is_node else Principal("User", identity.user)
-        session.log_in(principal, node_id=identity.node_id)
+        session.log_in(principal, node_id=identity.node_id, by_token=identity.by_token)
         counts = self._counts_of(session)
         if repeated:
             counts.successful_repeated += 1

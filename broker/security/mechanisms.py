@@ -54,7 +54,9 @@ class Mechanisms:
     def names(self, listener: Listener) -> list[str]:
         """Return the mechanisms that SaslHandshake lists: those for clients, or that of nodes if clients have none."""
         settings = self.settings.get(listener.name)
-        return [MECHANISM.name] if settings is None else list(settings.mechanisms)
+        if settings is not None:
+            return list(settings.mechanisms)
+        return [MECHANISM.name] if listener.accepts_secret else []
 
     def max_session_ms(self, listener: Listener, mechanism: str) -> int:
         """Return the maximum milliseconds of a session (connections.max.reauth.ms). 0: no limit."""
@@ -67,7 +69,7 @@ class Mechanisms:
         client = None
         if settings is not None and mechanism in settings.mechanisms:
             client = self._client_server(settings, listener, mechanism)
-        if self.secret is None or mechanism != MECHANISM.name or not listener.authenticates:
+        if self.secret is None or mechanism != MECHANISM.name or not listener.accepts_secret:
             return client
         node = self.secret.server(self.node_id)
         return node if settings is None else NodeOrClientServer(node, client)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.config.addresses import Voter
-from odradek.broker.config.authentication import logs_in
 from odradek.broker.config.controller import controller_config, controller_response_timeout_ms
 from odradek.broker.contexts import NodeContext, QuorumContext
 from odradek.broker.process.env import Env
@@ -11,7 +10,7 @@ from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.quorum.metadata_log import follow_metadata
 from odradek.broker.quorum.network import make_raft
-from odradek.broker.quorum.peers import AddressOf, Peers, TlsOf
+from odradek.broker.quorum.peers import AddressOf, LoginOf, Peers, TlsOf
 from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.metadata.image import TRANSACTION_VERSION, ScramKey
@@ -33,6 +32,7 @@ class QuorumServer:
         voters: Sequence[Voter],
         address_of: AddressOf,
         tls_of: TlsOf,
+        login_of: LoginOf,
         tasks: Tasks,
         on_failure: FailureHandler,
         on_bug: FailureHandler,
@@ -44,8 +44,7 @@ class QuorumServer:
         `bootstrap_scram`: the first SCRAM credentials of a new cluster.
         """
         config = node.config
-        secret = node.secret if logs_in(config) else None
-        self.peers = Peers(config.node_id, address_of, env.clock, tasks, secret, tls_of)
+        self.peers = Peers(config.node_id, address_of, env.clock, tasks, login_of, tls_of)
         voter_ids = [voter.node_id for voter in voters] or [config.node_id]
         network, self.raft = make_raft(config, env, logs, voter_ids, self.peers, tasks=tasks, on_failure=on_failure)
         follow_metadata(self.raft, node.metadata, config, env, tasks, on_failure)

@@ -61,6 +61,11 @@ class PlainServer:
         return Reply(b"", Identity(user))
 
 
+def is_plain(message: bytes) -> bool:
+    """Return True for a message of PLAIN. Other mechanisms have no NUL characters in their messages."""
+    return message.count(_SEPARATOR.encode()) == _TOKENS - 1
+
+
 def _tokens(message: bytes) -> list[str]:
     try:
         return message.decode().split(_SEPARATOR, _TOKENS)

@@ -5,12 +5,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
-from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.image import MetadataImage, ScramKey
 from odradek.local.ports import ReservedPorts
 from odradek.protocol.batch import build_batch, iter_batches, iter_records
 from odradek.protocol.errors import ErrorCode
@@ -22,6 +23,7 @@ from odradek.protocol.messages.create_topics import (
 )
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.sasl.scram import Credential
 from odradek.runtime.tasks import Tasks
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
@@ -74,6 +76,7 @@ class NodeCluster:
         disk: OsDisk | None = None,
         clock_ahead_ms: int = 0,
         secret: ClusterSecret | None = None,
+        bootstrap_scram: Mapping[ScramKey, Credential] = MappingProxyType({}),
         **settings: object,
     ) -> Node:
         disk = disk or OsDisk()
@@ -94,6 +97,7 @@ class NodeCluster:
             env,
             on_unexpected=lambda where, error: self.unexpected.append((where, error)),
             secret=secret,
+            bootstrap_scram=bootstrap_scram,
         )
         self.nodes[node_id] = node
         return node

@@ -265,11 +265,12 @@ async def test_large_frame_before_the_login_closes_the_connection(rig: Rig) -> N
         (b"n,,n=alice,r=abc,t=1", False),
         (b"n,,n=cluster,r=abc", False),
         (b"n,,n=cluster,r=t=1", False),
-        (b"\0alice\0s3cret", False),
+        (b"\0alice\0s3cret", True),
+        (b"\0alice", False),
         (b"n,,\1auth=Bearer x\1\1", False),
     ],
 )
-def test_login_of_a_client_waits_for_the_metadata_of_the_cluster(message: bytes, expected: bool) -> None:
+def test_login_that_needs_the_users_of_the_cluster_waits_for_the_metadata(message: bytes, expected: bool) -> None:
     assert early(SaslAuthenticateRequest(message)) is expected
 
 

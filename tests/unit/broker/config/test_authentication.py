@@ -7,6 +7,7 @@ from odradek.broker.config.authentication import logs_in, require_consistent, se
 from odradek.broker.config.property import ConfigError
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.listener import ALL_ROLES, BROKER, CLIENT, CONTROLLER, Listener
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.broker.requests.session import Session
 from tests.support.broker_context import config
 
@@ -104,5 +105,5 @@ def test_client_id_is_evidence_for_a_broker_only_where_nodes_need_no_authenticat
     authenticates: bool, serves_all: bool, authenticated: bool, client_id: str | None, expected: bool
 ) -> None:
     listener = Listener("L", "", 1, "h", 1, ALL_ROLES, False, authenticates, serves_all)
-    session = Session(1, listener, "h", 2, node_id=7 if authenticated else None)
+    session = Session(1, listener, "h", 2, node=SessionNode.of(frozenset((7,))) if authenticated else None)
     assert is_broker(session, client_id) is expected

@@ -17,6 +17,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.large_work import RequestDropped
 from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.broker.requests.session import NO_CONNECTION, Session
 from odradek.broker.security.authorizer import AllowAll
 from odradek.protocol.codec import SlicedDecoding, SlicedEncoding, encode, encode_response
@@ -291,10 +292,10 @@ async def test_requests_of_brokers_wait_for_each_other_alone() -> None:
     rig = Rig()
     clients = [rig.client() for _ in range(20)]
     forwarded = rig.client()
-    forwarded.session.connection_id, forwarded.session.node_id = NO_CONNECTION, 9
+    forwarded.session.connection_id, forwarded.session.node = NO_CONNECTION, SessionNode.of(frozenset((9,)))
     brokers = [rig.client() for _ in range(2)]
     for number, broker in enumerate(brokers):
-        broker.session.node_id = number
+        broker.session.node = SessionNode.of(frozenset((number,)))
     tasks = [asyncio.create_task(client.work(100)) for client in (*clients, forwarded, *brokers)]
     await until(lambda: all(broker.turns == 100 for broker in brokers))
     made = [client.turns for client in (*clients, forwarded)]

@@ -15,6 +15,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.network.limits import LOG_LINES_PER_SECOND
 from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.peer_login import by_secret
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import CLUSTER_NODE
@@ -142,12 +143,11 @@ async def test_listener_for_brokers_serves_only_authenticated_connections(tmp_pa
         await nodes.stop()
 
 
-async def test_node_cannot_act_as_another_node(tmp_path: Path) -> None:
-    """Each request names node 2. A connection of node 3 is refused before the request has an effect."""
-    nodes, inter_broker = separate(tmp_path, 1)
+def requests_of_node_2() -> tuple[tuple[Any, int], ...]:
+    """Return each request that names a node, with the id 2, and its version."""
     raft = "__cluster_metadata"
     snapshot = RequestPartitionSnapshot(snapshot_id=RequestSnapshotId(1, 1), replica_directory_id=UUID(int=9))
-    requests: tuple[tuple[Any, int], ...] = (
+    return (
         (vote(), 2),
         (BeginQuorumEpochRequest(CLUSTER_ID, 1, [BeginTopic(raft, [BeginPartition(leader_id=2)])]), 1),
         (EndQuorumEpochRequest(CLUSTER_ID, [EndTopic(raft, [EndPartition(leader_id=2)])]), 1),
@@ -162,12 +162,17 @@ async def test_node_cannot_act_as_another_node(tmp_path: Path) -> None:
         (BrokerRegistrationRequest(broker_id=2, cluster_id=CLUSTER_ID, is_migrating_zk_broker=True), 4),
         (ControllerRegistrationRequest(controller_id=2), 0),
     )
+
+
+async def test_node_cannot_act_as_another_node(tmp_path: Path) -> None:
+    """Each request names node 2. A connection of node 3 is refused before the request has an effect."""
+    nodes, inter_broker = separate(tmp_path, 1)
     try:
         await start(nodes, inter_broker, {1: secret()})
         for source in (2, 3):
             client = await RawClient.connect("127.0.0.1", inter_broker[0])
             await log_in(client, secret(), source=source)
-            for request, version in requests:
+            for request, version in requests_of_node_2():
                 response = await client.call(request, version)
                 refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED in errors_in(response)
                 assert refused is (source == 3), (request, response)
@@ -368,7 +373,13 @@ async def test_node_logs_the_address_at_which_another_node_received_its_login(tm
             nodes.settings["controller.quorum.voters"] = f"1@127.0.0.1:{inter_broker[0]}"
             await start(nodes, inter_broker, {1: secret()})
             address = ("127.0.0.1", inter_broker[0])
-            peers = Peers(3, lambda *_: address, SystemClock(), Tasks(lambda *_: None), secret())
+            peers = Peers(
+                3,
+                lambda *_: address,
+                SystemClock(),
+                Tasks(lambda *_: None),
+                lambda node, _: by_secret(secret(), 3, node),
+            )
             with pytest.raises(ConnectionError, match="this is node 1, the login has 't=2,s=3'"):
                 await peers.request(2, Channel.RAFT, vote(), 2, timeout_ms=30_000)
             peers.close()

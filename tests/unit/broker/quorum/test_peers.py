@@ -7,13 +7,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.peer_login import by_credential
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.protocol.codec import encode_response
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import Unencodable
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
+from odradek.protocol.sasl.login import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, Login
 from odradek.runtime.clock import NEVER_MS
 from odradek.runtime.tasks import Tasks
 from tests.support.ports import free_ports
@@ -90,6 +95,70 @@ async def served(respond: Respond) -> AsyncIterator[Rig]:
             await task
         await rig.tasks.cancel_all()
         assert not rig.failures
+
+
+class _Credential:
+    """Client of a login with one empty message in each direction."""
+
+    mechanism = "PLAIN"
+
+    def first(self) -> bytes:
+        return b""
+
+    def next(self, message: bytes) -> None:
+        return None
+
+
+def expiring(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+    """Respond to the two requests of a login, whose session has ended when its response arrives; then to requests."""
+    if correlation_id > 1:
+        numbered(correlation_id, writer)
+        return
+    message: Any = SaslHandshakeResponse() if correlation_id == 0 else SaslAuthenticateResponse(session_lifetime_ms=1)
+    version = HANDSHAKE_VERSION if correlation_id == 0 else AUTHENTICATE_VERSION
+    body = b"".join(encode_response(message.API_KEY, version, correlation_id, message))
+    writer.write(len(body).to_bytes(4, "big") + body)
+
+
+async def test_connection_whose_session_expires_is_replaced_and_completes_its_requests() -> None:
+    held: list[Callable[[], None]] = []
+
+    def respond(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        if correlation_id == 3 and not held:
+            held.append(lambda: numbered(correlation_id, writer))
+        else:
+            expiring(correlation_id, writer)
+
+    async with served(respond) as rig:
+        rig.peers.login_of = lambda *_: by_credential(Login(_Credential()))
+        first, waiting = rig.request(), rig.request()
+        assert (await first).error_code == 2
+        async with asyncio.timeout(30):
+            while not held:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)  # the session has 1 ms on the clock of the event loop
+        assert (await rig.request()).error_code == 2
+        assert len(rig.serving) == 2
+        held[0]()
+        assert (await waiting).error_code == 3
+        assert rig.lost == []
+
+
+async def test_closed_connection_after_the_login_is_logged_once_with_the_mapping_of_principals() -> None:
+    def respond(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        if correlation_id > 1:
+            writer.close()
+        else:
+            expiring(correlation_id, writer)
+
+    with structlog.testing.capture_logs() as logs:
+        async with served(respond) as rig:
+            rig.peers.login_of = lambda *_: by_credential(Login(_Credential()))
+            for _ in range(2):
+                with pytest.raises(ConnectionError):
+                    await rig.request()
+    (row,) = [row for row in logs if row["event"] == "authentication to a node failed"]
+    assert "add the principal of this node to odradek.node.principals there" in row["reason"]
 
 
 async def test_responses_match_their_requests_and_each_purpose_has_a_connection() -> None:

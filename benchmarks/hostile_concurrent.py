@@ -47,7 +47,7 @@ APIS: Final = (
     "Fetch",
     "Produce",
 )
-CLOSING_SECONDS: Final = 20.0
+CLOSING_SECONDS: Final = 10.0
 """Time for which a hostile connection waits at most until the broker has taken its request from the socket."""
 SECONDS_MAX: Final = 300.0
 HONEST_PAUSE_SECONDS: Final = 0.01

@@ -326,6 +326,7 @@ def of_earlier_version(directory: Path, ports: list[int]) -> None:
     state.write_text(json.dumps(values))
 
 
+@pytest.mark.full
 def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_data(tmp_path: Path) -> None:
     first = free_port()
     ports = [first, first + 1, first + 2]
@@ -352,6 +353,7 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
         earlier_cluster.verify(bootstrap, b"c", b"d")
 
 
+@pytest.mark.full
 def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_path: Path) -> None:
     settings = ("--set", "inter.broker.listener.name=PLAINTEXT", "--set", "odradek.inter.broker.authentication=none")
     with detached(tmp_path, *settings) as bootstrap:

@@ -135,7 +135,7 @@ def driver(request: pytest.FixtureRequest) -> str:
     ("driver", "protocol"),
     [
         pytest.param("Java 4.4", "classic", marks=pytest.mark.full),
-        ("Java 4.4", "consumer"),
+        pytest.param("Java 4.4", "consumer", marks=pytest.mark.full),
         ("confluent-kafka", "consumer"),
         ("kafka-python", "classic"),
     ],

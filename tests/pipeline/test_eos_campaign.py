@@ -30,7 +30,10 @@ def campaign(mode: Mode, plan: list[Run], out: Path, *options: str) -> tuple[Set
 
 @pytest.mark.parametrize(
     ("mode", "step", "options"),
-    [(Mode.TXN, "COMMITTED", []), (Mode.TWO_PHASE, "ONE_COMPLETED", ["--two-phase-commit"])],
+    [
+        (Mode.TXN, "COMMITTED", []),
+        pytest.param(Mode.TWO_PHASE, "ONE_COMPLETED", ["--two-phase-commit"], marks=pytest.mark.full),
+    ],
 )
 def test_rows_are_visible_once_after_kills_of_the_driver(
     tmp_path: Path, mode: Mode, step: str, options: list[str]

@@ -23,9 +23,9 @@ CONNECTIONS = 50
 """Hostile connections. Half of them close after their request, half never receive their responses."""
 REQUEST_BYTES = 400_000
 
-HALF_BUDGET_MIB = 256
-HALF_CONNECTIONS = (24, 50)
-"""Connections that send a part of a request. Half of them close then; half stay open. 50 send more than the budget."""
+HALF_BUDGET_MIB = 128
+HALF_CONNECTIONS = (12, 26)
+"""Connections that send a part of a request. Half of them close then; half stay open. 26 send more than the budget."""
 HALF_REQUEST_BYTES = 9 * 2**20
 """Received bytes of each such request: just beyond a size to which a buffer that grows by a factor of 4 would grow."""
 DECLARED_BYTES = 100 * 2**20

@@ -122,8 +122,12 @@ def served(address: tuple[str, int], frame: bytes) -> socket.socket:
 
 @pytest.mark.parametrize(
     ("prepare", "connections"),
-    [(groups, CONNECTIONS), (transactions, CONNECTIONS), (offsets, CONNECTIONS), (producers, 1)],
-    ids=["ListGroups", "ListTransactions", "OffsetFetch", "DescribeProducers"],
+    [
+        pytest.param(groups, CONNECTIONS, id="ListGroups"),
+        pytest.param(transactions, CONNECTIONS, id="ListTransactions", marks=pytest.mark.full),
+        pytest.param(offsets, CONNECTIONS, id="OffsetFetch", marks=pytest.mark.full),
+        pytest.param(producers, 1, id="DescribeProducers"),
+    ],
 )
 async def test_memory_of_many_concurrent_large_responses_is_bounded_by_the_byte_budget(
     broker: Broker, prepare: Callable[[RawClient], Any], connections: int

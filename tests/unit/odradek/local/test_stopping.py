@@ -234,10 +234,10 @@ def test_interrupted_stop_kills_the_brokers_that_remain(tmp_path: Path, monkeypa
         while not process.is_ready():
             pass
 
-    def interrupted(self: BrokerProcess, timeout_s: float = 0.0) -> int:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(BrokerProcess, "join", interrupted)
+        patched.setattr(stopping, "await_stops", interrupted)
         stop_all(processes, GUARD_S)
     assert [process.join(GUARD_S) for process in processes] == [-signal.SIGKILL] * 2

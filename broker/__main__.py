@@ -1,7 +1,8 @@
 """One node as a process: `python -m odradek.broker --config FILE [--set name=value ...]`.
 
-When the node can commit transactions, it prints one line to standard output: `ready host:port[,host:port...]`. Logs go
-to standard error; if the start fails, the last line there is the reason. Exit code 2: invalid configuration. Exit
+When the node can commit transactions, it prints one line to standard output: `ready host:port[,host:port...]`, with the
+addresses for clients. A controller alone prints it when it is registered, with its own address. Logs go to standard
+error; if the start fails, the last line there is the reason. Exit code 2: invalid configuration. Exit
 code 1: any other failure.
 """
 
@@ -17,8 +18,9 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import uvloop
 
@@ -30,7 +32,7 @@ import structlog
 
 from odradek import supported_platform
 from odradek.broker.config.addresses import (
-    has_other_voters,
+    has_other_nodes,
     parse_listeners,
     shared_listener,
 )
@@ -40,6 +42,7 @@ from odradek.broker.config.checks import CHECKS, CHECKS_OF_PROCESSES
 from odradek.broker.config.node_identity import identity_warnings
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
+from odradek.broker.config.roles import bootstrap_servers, finds_voters
 from odradek.broker.config.sources import load, with_host_name
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
@@ -48,10 +51,14 @@ from odradek.broker.process.garbage import GarbageCollection
 from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
 from odradek.broker.process.stop_progress import StopProgress
+from odradek.broker.process.unexpected import log_unexpected
+from odradek.broker.quorum.discovery import find_quorum
+from odradek.broker.requests.listener import CLIENT
 from odradek.broker_interface import META_PROPERTIES
 from odradek.cluster.metadata.image import ScramKey
 from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
 from odradek.protocol.sasl.scram import Credential
+from odradek.runtime.tasks import Tasks
 from odradek.source_commit import source_commit
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 from odradek.storage.disk.os_disk import OsDisk
@@ -176,6 +183,18 @@ def _bootstrap_scram(config: Config) -> dict[ScramKey, Credential]:
     return parse_bootstrap_scram(text, random.SystemRandom().getrandbits)
 
 
+async def _with_voters(config: Config, env: Env) -> Config:
+    """Return the configuration with the voters and the cluster id that a bootstrap server has."""
+    tasks = Tasks(log_unexpected)
+    try:
+        quorum = await find_quorum(config.node_id, bootstrap_servers(config), env.clock, tasks)
+    finally:
+        await tasks.cancel_all()
+    if config.odradek_cluster_id not in {None, quorum.cluster_id}:
+        raise CannotStartError(f"odradek.cluster.id: the controllers are of cluster {quorum.cluster_id}; correct it")
+    return replace(config, controller_quorum_voters=quorum.voters, odradek_cluster_id=quorum.cluster_id)
+
+
 async def _run(
     config: Config,
     secret: ClusterSecret | None,
@@ -194,11 +213,12 @@ async def _run(
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)
-    unprotected = warning(config, has_secret=secret is not None, has_other_nodes=has_other_voters(config))
+    unprotected = warning(config, has_secret=secret is not None, has_other_nodes=has_other_nodes(config))
     for event, remedy in (*((unprotected,) if unprotected else ()), *identity_warnings(config)):
         _logger.warning(event, remedy=remedy)
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
+    starting: asyncio.Task[Any]
 
     def stop(reason: str | None = None) -> None:
         if not end.done():
@@ -213,6 +233,13 @@ async def _run(
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
     progress = StopProgress(_set_process_name, time.monotonic)
+    if finds_voters(config):
+        starting = finding = loop.create_task(_with_voters(config, env))
+        with suppress(CancelledError):
+            await finding
+        if finding.cancelled():
+            return 0
+        config = finding.result()
     node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret, bootstrap_scram=bootstrap_scram)
     starting = loop.create_task(node.start())
     try:
@@ -223,7 +250,8 @@ async def _run(
         if starting.cancelled():
             return 0
         garbage.watch()
-        addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
+        for_clients = [listener for listener in node.listeners if CLIENT in listener.roles] or node.listeners
+        addresses = ",".join(f"{each.advertised_host}:{each.advertised_port}" for each in for_clients)
         print(f"ready {addresses}", flush=True)  # noqa: T201  the line that the caller waits for
         reason = await end
     finally:

@@ -51,6 +51,8 @@ class NodeContext:
     authorizer: Authorizer
     quotas: ClientQuotas
     authentication: Authentication
+    apis: tuple[AnyApi, ...]
+    """The APIs that the node serves when it is registered."""
     audit: Audit | None = None
     """Audit log; None without an authorizer."""
     secret: ClusterSecret | None = None
@@ -74,7 +76,6 @@ class QuorumContext:
 class BrokerContext:
     """State of the registered broker."""
 
-    apis: tuple[AnyApi, ...]
     budget: ByteBudget
     suspected_leaders: SuspectedLeaders
     partitions: Partitions

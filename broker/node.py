@@ -1,4 +1,4 @@
-"""One node: a broker and a controller in one process.
+"""One node: a broker, a controller, or both in one process.
 
 `start` performs its steps in order. Each step pushes its undo on a stack, and `stop` runs the stack in reverse order.
 So the steps alone determine what a failed start cleans up and what a stop does. The simulator runs this class
@@ -6,7 +6,7 @@ unchanged.
 """
 
 from asyncio import CancelledError, Task, current_task
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,21 +18,24 @@ import structlog
 
 from odradek.broker.config.addresses import (
     controller_listener,
-    has_other_voters,
+    has_other_nodes,
     inter_broker_listener,
     parse_listeners,
     parse_metrics_listener,
     parse_voters,
+    remote_listeners,
 )
 from odradek.broker.config.authentication import logs_in, serves_all_nodes
+from odradek.broker.config.controller import lifecycle_config
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
+from odradek.broker.config.roles import hosts_broker
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
-from odradek.broker.dispatch.dispatcher import Dispatcher
+from odradek.broker.dispatch.dispatcher import Contexts, Dispatcher
 from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
-from odradek.broker.dispatch.table import API_NAMES, API_TABLE, EARLY_TABLE, served
+from odradek.broker.dispatch.table import API_NAMES, API_TABLE, CONTROLLER_TABLE, EARLY_TABLE, served
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
@@ -44,8 +47,10 @@ from odradek.broker.process.unexpected import Unexpected, UnexpectedExceptions, 
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quorum.peers import Channel
+from odradek.broker.quorum.registration import controller_registration
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
+from odradek.broker.requests.api import AnyApi
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.audit import AuditLog
 from odradek.broker.server.authentication import authentication_of, start_authentication
@@ -56,6 +61,7 @@ from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.broker.tls.certificates import Certificates
 from odradek.broker.tls.node_tls import ListenerTls, NodeTls
+from odradek.cluster.lifecycle.controller import register_controller
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.image import ScramKey
 from odradek.cluster.raft.quorum_state import BadQuorumState
@@ -148,7 +154,7 @@ class Node:
         The node sends requests to itself, and needs its permissions there.
         """
         config = self.config
-        if not self._authorizer.enabled or not logs_in(config) or has_other_voters(config):
+        if not self._authorizer.enabled or not logs_in(config) or has_other_nodes(config):
             return None
         random_bits = self.env.rng.getrandbits
         return ClusterSecret(random_bits(8 * SECRET_BYTES_MIN).to_bytes(SECRET_BYTES_MIN, "big"), random_bits)
@@ -176,9 +182,13 @@ class Node:
             self.quorum = await self._join_quorum(node)
             self.failure_detector = await self._detect_failures(node)
             await self.logs.load()
-            registration = await self._register(node)
-            self.broker = self._host_partitions(node, registration)
-            self._serve(node, registration)
+            if hosts_broker(self.config):
+                registration = await self._register(node)
+                self.broker = self._host_partitions(node, registration)
+                self._serve(node, registration)
+            else:
+                await self._register_controller()
+                self._serve_controller(node)
         except CancelledError:
             if self._fatal is None or self._starting is None:
                 raise
@@ -216,7 +226,7 @@ class Node:
     async def _open_directory(self) -> LogManager:
         """Lock the data directory, read its cluster id and node id, and open the metadata log."""
         config, env = self.config, self.env
-        self._tls = NodeTls(config, parse_listeners(config), env.disk.read_file)
+        self._tls = NodeTls(config, (*parse_listeners(config), *remote_listeners(config)), env.disk.read_file)
         if self._tls.listeners:
             self._certificates = Certificates(self._tls, config, env.disk, env.clock)
             self.metadata.subscribe(self._certificates.on_metadata)
@@ -249,6 +259,7 @@ class Node:
             authorizer=self._authorizer,
             quotas=self.quotas,
             authentication=self._authentication,
+            apis=served(API_TABLE if hosts_broker(config) else CONTROLLER_TABLE, config),
             audit=AuditLog(self.env.clock, API_NAMES) if self._authorizer.enabled else None,
             secret=self._secret,
             certificates=self._certificates,
@@ -306,17 +317,8 @@ class Node:
             bootstrap_scram=self._bootstrap_scram,
         )
         self._undo.push_async_callback(quorum.stop)
-        self.acceptor.open(
-            Dispatcher(
-                served(EARLY_TABLE, config),
-                QuorumRequestContext,
-                (node, quorum.context),
-                forwarding=quorum.forwarding,
-                metrics=self._request_metrics,
-                large_requests=self._large_requests,
-                on_unexpected=self._on_unexpected,
-            )
-        )
+        early = served(EARLY_TABLE, config)
+        self.acceptor.open(self._dispatcher(early, QuorumRequestContext, (node, quorum.context), quorum))
         await quorum.start()
         return quorum
 
@@ -343,7 +345,8 @@ class Node:
             on_clock=self._expiry_clock.received,
             secret=self._secret,
         )
-        listener = next(known for known in self.listeners if known.name == self._inter_broker_listener)
+        name = self._inter_broker_listener if hosts_broker(self.config) else controller_listener(self.config)
+        listener = next(known for known in self.listeners if known.name == name)
         self._undo.callback(await detector.start(listener.host, listener.port))
         return detector
 
@@ -365,6 +368,61 @@ class Node:
         )
         await registration.register()
         return registration
+
+    async def _register_controller(self) -> None:
+        """Register this node as a controller, and wait until its metadata has that. It is no broker."""
+        registration = controller_registration(self.config.node_id, self._incarnation_id, self._voters, self.listeners)
+        assert registration is not None, "a check of the configuration requires that the node is a voter"
+        timing = lifecycle_config(self.config)
+        registering = register_controller(
+            self.quorum.controller_client,
+            registration,
+            request_timeout_ms=timing.request_timeout_ms,
+            retry_backoff_ms=timing.retry_backoff_ms,
+        )
+        self.tasks.spawn(registering, "register the controller")
+        await self.metadata.wait_until(
+            lambda image: (
+                (own := image.controllers.get(registration.controller_id)) is not None
+                and own.incarnation_id == registration.incarnation_id
+            )
+        )
+
+    def _serve_controller(self, node: NodeContext) -> None:
+        """Serve all requests of a controller."""
+        self._undo.push_async_callback(self._close_network)
+        contexts = (node, self.quorum.context)
+        self.acceptor.ready(self._dispatcher(node.apis, QuorumRequestContext, contexts, self.quorum))
+        self._expiry_clock.start(self.env.disk, self.config.log_dirs, self.tasks.spawn)
+        if self._metrics is not None:
+            from odradek.broker.metrics.scrape import detector_samples
+
+            self._metrics.sources.append(partial(detector_samples, self.failure_detector))
+        self._log_listeners()
+
+    def _dispatcher(
+        self, table: Sequence[AnyApi], context: type[QuorumRequestContext], contexts: Contexts, quorum: QuorumServer
+    ) -> Dispatcher:
+        return Dispatcher(
+            table,
+            context,
+            contexts,
+            forwarding=quorum.forwarding,
+            metrics=self._request_metrics,
+            large_requests=self._large_requests,
+            on_unexpected=self._on_unexpected,
+        )
+
+    def _log_listeners(self) -> None:
+        listeners = [
+            f"{listener.name}://{listener.advertised_host}:{listener.advertised_port}" for listener in self.listeners
+        ]
+        _logger.info(
+            "listening",
+            listeners=", ".join(listeners),
+            data=self.config.log_dirs,
+            cluster=self.logs.directory.cluster_id,
+        )
 
     def _host_partitions(self, node: NodeContext, registration: Registration) -> BrokerServer:
         broker = BrokerServer(
@@ -388,31 +446,14 @@ class Node:
         quorum, broker = self.quorum, self.broker
         self._undo.push_async_callback(self._close_network)
         self._undo.push_async_callback(self._leave, registration)
-        self.acceptor.ready(
-            Dispatcher(
-                served(API_TABLE, self.config),
-                BrokerRequestContext,
-                (node, quorum.context, broker.context),
-                forwarding=quorum.forwarding,
-                metrics=self._request_metrics,
-                large_requests=self._large_requests,
-                on_unexpected=self._on_unexpected,
-            )
-        )
+        contexts = (node, quorum.context, broker.context)
+        self.acceptor.ready(self._dispatcher(node.apis, BrokerRequestContext, contexts, quorum))
         if self._metrics is not None:
             from odradek.broker.metrics.scrape import broker_samples, detector_samples
 
             self._metrics.sources.append(partial(detector_samples, self.failure_detector))
             self._metrics.sources.append(partial(broker_samples, node, quorum.context, broker.context))
-        listeners = [
-            f"{listener.name}://{listener.advertised_host}:{listener.advertised_port}" for listener in self.listeners
-        ]
-        _logger.info(
-            "listening",
-            listeners=", ".join(listeners),
-            data=self.config.log_dirs,
-            cluster=self.logs.directory.cluster_id,
-        )
+        self._log_listeners()
 
     # ---- undo -------------------------------------------------------------------------------------------------------
 

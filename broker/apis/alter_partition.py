@@ -16,7 +16,7 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
@@ -33,7 +33,7 @@ from odradek.protocol.messages.alter_partition import (
 ISR_EPOCHS_MIN_VERSION: Final = 3
 
 
-async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def handle(context: QuorumRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     context.require_node(request.broker_id)
     with_epochs = context.api_version >= ISR_EPOCHS_MIN_VERSION
     changes = [
@@ -73,7 +73,7 @@ def _result(altered: AlteredPartition) -> ResponsePartitionData:
 
 
 def refuse(
-    context: BrokerRequestContext, request: AlterPartitionRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: AlterPartitionRequest, error: ErrorCode, message: str | None
 ) -> AlterPartitionResponse:
     return AlterPartitionResponse(error_code=error)
 

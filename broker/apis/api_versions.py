@@ -9,7 +9,7 @@ Behavior:
   fields.
 * A request with a cluster id (from v5) is for one node of one cluster. A client whose bootstrap addresses have moved to
   another cluster or node thus notices it (KIP-1242). A listener that serves controllers alone does not check this.
-* Supported features are those that this broker has registered. Finalized features come from the metadata image; their
+* Supported features are those that this node has registered. Finalized features come from the metadata image; their
   epoch is the offset of the image.
 
 Errors:
@@ -27,7 +27,7 @@ Version notes:
 import re
 from typing import Final
 
-from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER, LOGIN
 from odradek.cluster.metadata.image import MetadataImage
@@ -47,7 +47,7 @@ NO_NODE: Final = -1
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(context: QuorumRequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     session = context.session
     if context.api_version >= CLIENT_SOFTWARE_MIN_VERSION:
         name, version = request.client_software_name, request.client_software_version
@@ -68,7 +68,7 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.lowest_announced, max_version=api.max_version)
-            for api in context.broker.apis
+            for api in context.node.apis
             if any(role in announced_roles for role in api.listeners)
         ],
         supported_features=_supported(image, context.node.node_id, context.api_version),
@@ -80,7 +80,7 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
     )
 
 
-def _is_for_another(context: BrokerRequestContext, request: ApiVersionsRequest) -> bool:
+def _is_for_another(context: QuorumRequestContext, request: ApiVersionsRequest) -> bool:
     """Return True if the request names another cluster, or another node. Without a cluster id, it names none."""
     if request.cluster_id is None:
         return False
@@ -88,18 +88,18 @@ def _is_for_another(context: BrokerRequestContext, request: ApiVersionsRequest) 
 
 
 def _supported(image: MetadataImage, node_id: int, version: int) -> list[SupportedFeatureKey]:
-    broker = image.brokers.get(node_id)
-    if broker is None:
+    node = image.brokers.get(node_id) or image.controllers.get(node_id)
+    if node is None:
         return []
     return [
         SupportedFeatureKey(name=name, min_version=levels.min, max_version=levels.max)
-        for name, levels in sorted(broker.features.items())
+        for name, levels in sorted(node.features.items())
         if levels.min > 0 or version >= LEVEL_ZERO_MIN_VERSION
     ]
 
 
 def refuse(
-    context: BrokerRequestContext, request: ApiVersionsRequest | None, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: ApiVersionsRequest | None, error: ErrorCode, message: str | None
 ) -> ApiVersionsResponse:
     api_keys = []
     if error is ErrorCode.UNSUPPORTED_VERSION:

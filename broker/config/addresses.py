@@ -8,6 +8,15 @@ from typing import Final
 from odradek.broker.config.authentication import serves_on_each_listener
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
+from odradek.broker.config.roles import (
+    HOST_PORT,
+    bootstrap_servers,
+    check_roles,
+    finds_voters,
+    hosts_broker,
+    is_broker_alone,
+    is_loopback,
+)
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
 from odradek.broker_interface import PORT_MAX
 from odradek.protocol.security_protocol import SecurityProtocol
@@ -15,7 +24,6 @@ from odradek.protocol.security_protocol import SecurityProtocol
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )
-_HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _INTER_BROKER_NAME: Final = "inter.broker.listener.name"
@@ -56,7 +64,7 @@ METRICS_HOST: Final = "127.0.0.1"
 
 def parse_metrics_listener(text: str) -> tuple[str, int]:
     """Return host and port. An empty host means the loopback address. Raise ConfigError."""
-    matched = _HOST_PORT.fullmatch(text)
+    matched = HOST_PORT.fullmatch(text)
     if matched is None or int(matched["port"]) > PORT_MAX:
         raise ConfigError(f"odradek.metrics.listener: {text!r} is not host:port")
     return matched["host"].strip("[]") or METRICS_HOST, int(matched["port"])
@@ -97,7 +105,7 @@ def require_inter_broker_listener(config: Config) -> None:
     Clients have no credentials. A listener that serves clients and brokers lets each client act as a broker, so an
     operator must choose it.
     """
-    if _inter_broker_name(config) is None:
+    if hosts_broker(config) and _inter_broker_name(config) is None:
         raise ConfigError(
             "inter.broker.listener.name: not set; name a listener that clients cannot reach, or the only listener to "
             "serve clients and brokers on it"
@@ -109,6 +117,8 @@ def inter_broker_listener(config: Config) -> str:
     name = _inter_broker_name(config)
     if name is not None:
         return name
+    if not hosts_broker(config):
+        return config.security_inter_broker_protocol
     return next(listener.name for listener in parse_listeners(config) if BROKER in listener.roles)
 
 
@@ -128,31 +138,62 @@ def _inter_broker_name(config: Config) -> str | None:
     return config.security_inter_broker_protocol
 
 
+def remote_listeners(config: Config) -> tuple[ListenerAddress, ...]:
+    """Return the listeners that this node connects to, and that only nodes with other roles have. Raise ConfigError."""
+    own = [listener.name for listener in parse_listeners(config)]
+    protocols = _protocols(config)
+    roles = {inter_broker_listener(config): BROKER, controller_listener(config): CONTROLLER}
+    return tuple(
+        ListenerAddress(name, "", 0, "", 0, (role,), security_protocol=protocols.get(name, SecurityProtocol.PLAINTEXT))
+        for name, role in roles.items()
+        if name not in own
+    )
+
+
 def has_other_voters(config: Config) -> bool:
     """Return True if the cluster has other voters than this node. Raise ConfigError."""
-    return any(voter.node_id != config.node_id for voter in parse_voters(config))
+    return is_broker_alone(config) or any(voter.node_id != config.node_id for voter in parse_voters(config))
+
+
+def has_other_nodes(config: Config) -> bool:
+    """Return True if the configuration shows that the cluster has other nodes than this one. Raise ConfigError."""
+    return not hosts_broker(config) or has_other_voters(config)
+
+
+def is_on_one_machine(config: Config) -> bool:
+    """Return True if the listeners of this node and all controllers have loopback addresses. Raise ConfigError."""
+    hosts = [voter.host for voter in parse_voters(config)] + [host for host, _ in bootstrap_servers(config)]
+    hosts += [listener.host for listener in parse_listeners(config)]
+    return all(map(is_loopback, hosts))
 
 
 def shared_listener(listeners: Sequence[ListenerAddress]) -> str | None:
     """Return the name of the listener for clients and brokers if no listener serves clients alone, otherwise None."""
     if any(CLIENT in listener.roles and BROKER not in listener.roles for listener in listeners):
         return None
-    return next(listener.name for listener in listeners if BROKER in listener.roles)
+    return next((listener.name for listener in listeners if BROKER in listener.roles), None)
 
 
 def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the roles of each listener. Without properties about roles, each listener has all roles."""
     inter_broker = _inter_broker_name(config)
     controllers = tuple(name.upper() for name in config.controller_listener_names)
-    if inter_broker is not None and inter_broker not in names:
+    if inter_broker is not None and inter_broker not in names and hosts_broker(config):
         label = _INTER_BROKER_PROTOCOL if config.inter_broker_listener_name is None else _INTER_BROKER_NAME
         raise ConfigError(f"{label}: {inter_broker} is not in listeners")
     for name in controllers:
+        if is_broker_alone(config):
+            if name in names:
+                raise ConfigError(f"listeners: {name} is for controllers, which this node is not; remove it")
+            continue
         if name not in names:
             raise ConfigError(f"controller.listener.names: {name} is not in listeners")
         if name == inter_broker:
             raise ConfigError(f"controller.listener.names: {name} is the listener for brokers")
-    if all(name in controllers for name in names):
+    for name in names:
+        if name not in controllers and not hosts_broker(config):
+            raise ConfigError(f"listeners: {name} is not in controller.listener.names, but the node is no broker")
+    if all(name in controllers for name in names) and hosts_broker(config):
         raise ConfigError("controller.listener.names: all listeners are for controllers, none is for clients")
     roles: dict[str, tuple[str, ...]] = {}
     for name in names:
@@ -182,6 +223,17 @@ def parse_voters(config: Config) -> tuple[Voter, ...]:
         if addresses.count((voter.host, voter.port)) > 1:
             raise ConfigError(f"controller.quorum.voters: two nodes have the address {voter.host}:{voter.port}")
     return tuple(voters[node_id] for node_id in sorted(voters))
+
+
+def parse_roles(config: Config) -> None:
+    """Raise ConfigError if the roles of the node contradict the voters (`check_roles`)."""
+    check_roles(config, tuple(voter.node_id for voter in parse_voters(config)))
+    protected = [each for each in remote_listeners(config) if each.security_protocol is not SecurityProtocol.PLAINTEXT]
+    if finds_voters(config) and protected:
+        raise ConfigError(
+            f"controller.quorum.voters: not set; a node needs it to connect to {protected[0].name} by "
+            f"{protected[0].security_protocol.name}: id@host:port"
+        )
 
 
 def _protocols(config: Config) -> dict[str, SecurityProtocol]:

@@ -1,6 +1,6 @@
 """Super users of a node's configuration, and the identity that nodes need if there is an authorizer."""
 
-from odradek.broker.config.addresses import has_other_voters, inter_broker_listener, parse_listeners
+from odradek.broker.config.addresses import has_other_nodes, inter_broker_listener, parse_listeners, remote_listeners
 from odradek.broker.config.authentication import logs_in
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
@@ -19,10 +19,12 @@ def super_users(config: Config) -> tuple[str, ...]:
 
 def require_identity_of_nodes(config: Config) -> None:
     """Raise ConfigError if other nodes would deny the requests of this one, because it has no identity there."""
-    if not config.authorizer_class_name or logs_in(config) or not has_other_voters(config):
+    if not config.authorizer_class_name or logs_in(config) or not has_other_nodes(config):
         return
     name = inter_broker_listener(config)
-    protocol = next(each.security_protocol for each in parse_listeners(config) if each.name == name)
+    protocol = next(
+        each.security_protocol for each in (*parse_listeners(config), *remote_listeners(config)) if each.name == name
+    )
     if protocol is SecurityProtocol.PLAINTEXT and str(ANONYMOUS) not in super_users(config):
         raise ConfigError(
             f"super.users: {ANONYMOUS} is missing, so the nodes deny each other's requests; add it, or set "

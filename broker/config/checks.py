@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from odradek.broker.config.addresses import (
     has_other_voters,
+    is_on_one_machine,
     parse_listeners,
     parse_metrics_listener,
+    parse_roles,
     parse_voters,
     require_inter_broker_listener,
 )
@@ -29,10 +31,11 @@ ADDRESSES: Final = (
     "inter.broker.listener.name",
     "security.inter.broker.protocol",
     "controller.listener.names",
+    "process.roles",
 )
 """Properties that determine the listeners of a node."""
 
-_NODES: Final = ("odradek.inter.broker.authentication", "cluster.secret.file", "controller.quorum.voters", "node.id")
+_NODES: Final = ("odradek.inter.broker.authentication", "cluster.secret.file", "controller.quorum.", "node.id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check(("log.dirs",), _log_dirs),
     raising(parse_listeners, *ADDRESSES, "odradek.inter.broker.authentication"),
     raising(parse_voters, "controller.quorum.voters"),
+    raising(parse_roles, *ADDRESSES, "controller.quorum.", "node.id", "cluster.secret.file"),
     raising(parse_sasl, *ADDRESSES, "sasl.", "listener.name."),
     raising(check_identity, *ADDRESSES, *_NODES, "sasl.", "ssl.", "listener.name.", "super.users", "authorizer."),
     raising(_metrics_listener, "odradek.metrics.listener"),
@@ -124,7 +128,8 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def _secret(config: Config) -> None:
-    require_consistent(config, has_secret=bool(config.cluster_secret_file), has_other_nodes=has_other_voters(config))
+    has_other_nodes = has_other_voters(config) and not is_on_one_machine(config)
+    require_consistent(config, has_secret=bool(config.cluster_secret_file), has_other_nodes=has_other_nodes)
 
 
 CHECKS_OF_PROCESSES: Final[tuple[Check, ...]] = (

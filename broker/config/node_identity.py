@@ -15,6 +15,7 @@ from odradek.broker.config.addresses import (
     inter_broker_listener,
     parse_listeners,
     parse_voters,
+    remote_listeners,
 )
 from odradek.broker.config.authentication import MODE, MOVE, PRINCIPAL, PRINCIPAL_MOVE
 from odradek.broker.config.authorization import super_users
@@ -128,9 +129,10 @@ def identity_warnings(config: Config) -> list[tuple[str, str]]:
 
 
 def _dialed(config: Config) -> list[ListenerAddress]:
-    """Return the listeners of this node whose names are those of the listeners that it connects to."""
+    """Return the listeners by whose names this node connects to others: its own ones, and those of other roles."""
     names = {inter_broker_listener(config), controller_listener(config)}
-    return [address for address in parse_listeners(config) if address.name in names]
+    own = [address for address in parse_listeners(config) if address.name in names]
+    return [*own, *remote_listeners(config)]
 
 
 def _mechanism_property(config: Config, listener: str) -> str:

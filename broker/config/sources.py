@@ -10,7 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final
 
-from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.config.addresses import parse_listeners, remote_listeners
 from odradek.broker.config.checks import ADDRESSES, CHECKS, Check, violations
 from odradek.broker.config.properties import (
     MECHANISMS,
@@ -185,7 +185,8 @@ class _NoSuchProperty(ConfigError):
 
 def _prefixes(config: Config) -> dict[str, str]:
     """Return the names of the listeners by the begin of their properties. Raise ConfigError."""
-    return {f"{LISTENER_PREFIX}{listener.name.lower()}.": listener.name for listener in parse_listeners(config)}
+    listeners = (*parse_listeners(config), *remote_listeners(config))
+    return {f"{LISTENER_PREFIX}{listener.name.lower()}.": listener.name for listener in listeners}
 
 
 def _override(overrides: dict[str, dict[str, Any]], prefixes: Mapping[str, str], setting: _Setting) -> None:

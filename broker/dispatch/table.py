@@ -82,6 +82,7 @@ from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import Kind
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import AnyApi, Api, Routing, never
+from odradek.broker.requests.listener import CONTROLLER
 
 API_TABLE: Final[tuple[AnyApi, ...]] = (
     produce.API,
@@ -194,6 +195,11 @@ EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TA
 """API_TABLE before the broker is registered: requests of rows that are not in QUORUM_APIS wait."""
 
 
+CONTROLLER_TABLE: Final[tuple[AnyApi, ...]] = tuple(
+    sorted((*QUORUM_APIS, alter_partition.API, api_versions.API, describe_cluster.API), key=lambda api: api.key)
+)
+"""The APIs of a node that is no broker. Its listeners serve those for controllers."""
+
 API_NAMES: Final = {api.key: api.name for api in API_TABLE}
 
 
@@ -220,7 +226,9 @@ def check(table: tuple[AnyApi, ...], quorum_apis: tuple[AnyApi, ...]) -> None:
             assert api.max_version < api.gated.max_version <= request.MAX_VERSION, f"{api.name}: gated versions"
             assert PROPERTIES[api.gated.property_name].kind is Kind.BOOLEAN, f"{api.name}: gate"
     in_quorum = [api.key for api in quorum_apis]
+    of_controllers = [api.key for api in CONTROLLER_TABLE]
     for api in table:
+        assert CONTROLLER not in api.listeners or api.key in of_controllers, f"{api.name}: for controllers"
         early = api.early is not never or api.routing is not Routing.LOCAL
         assert not early or api.key in in_quorum, f"{api.name}: needed before the broker is registered"
 

@@ -7,7 +7,6 @@ import structlog
 from odradek.broker.contexts import BrokerContext, NodeContext
 from odradek.broker.coordinators.groups import Groups
 from odradek.broker.coordinators.transactions import Transactions
-from odradek.broker.dispatch.table import API_TABLE, served
 from odradek.broker.fetch.record_jobs import RecordJobs
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.partition.background_jobs import BackgroundJobs
@@ -81,7 +80,6 @@ class BrokerServer:
         BackgroundJobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
         DiskSpace(env.disk, config.log_dirs, registration.lifecycle).start(spawn)
         self.context = BrokerContext(
-            apis=served(API_TABLE, config),
             budget=budget,
             suspected_leaders=quorum.suspected_leaders,
             partitions=self.partitions,

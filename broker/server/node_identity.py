@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.config.addresses import parse_listeners, remote_listeners
 from odradek.broker.config.authentication import logs_in
 from odradek.broker.config.node_identity import (
     NodeCredential,
@@ -53,7 +53,8 @@ def logins_of(
     `random_bits` returns an integer with that number of unpredictable bits, for nonces.
     """
     of_node = secret if logs_in(config) else None
-    certified = {each.name for each in parse_listeners(config) if uses_principal(config, each)}
+    addresses = (*parse_listeners(config), *remote_listeners(config))
+    certified = {each.name for each in addresses if uses_principal(config, each)}
     made = {name: _maker(credential, random_bits) for name, credential in node_credentials(config).items()}
 
     def login_of(node_id: int, channel: Channel) -> PeerLogin | None:

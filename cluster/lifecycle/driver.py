@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
-from odradek.cluster.lifecycle.pause import Pause, sleep
+from odradek.cluster.lifecycle.controller import RETRIABLE, ControllerRegistrar, register_controller
+from odradek.cluster.lifecycle.pause import Pause
 from odradek.cluster.lifecycle.transitions import OVER, RUNNING, SHUTTING_DOWN, TRANSITIONS, Event, State, Wait
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 from odradek.runtime.repeated_tasks import keep_running
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.image import MetadataImage
     from odradek.runtime.tasks import Tasks
 
-RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT)
-"""Refusals that a later request may not get."""
 UNKNOWN_REGISTRATION: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Refusals after which this broker must register again."""
 WAITING_NOTICE_MS: Final = 5_000
@@ -32,15 +31,13 @@ WAITING_NOTICE_MS: Final = 5_000
 _logger = structlog.get_logger(__name__)
 
 
-class Registrar(Protocol):
+class Registrar(ControllerRegistrar, Protocol):
     """The requests of a lifecycle to the active controller.
 
     Each may raise Refusal, and OSError if there is no response.
     """
 
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]: ...
-
-    def register_controller(self, registration: ControllerRegistration) -> Awaitable[None]: ...
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]: ...
 
@@ -216,7 +213,14 @@ class BrokerLifecycle:
         except (Refusal, OSError) as error:
             return self._registration_failed(error)
         if self._own_controller is not None and self.broker_epoch < 0:
-            self._tasks.spawn(self._register_controller(self._own_controller), "register the controller")
+            registering = register_controller(
+                self._controller,
+                self._own_controller,
+                request_timeout_ms=self._config.request_timeout_ms,
+                retry_backoff_ms=self._config.retry_backoff_ms,
+                stopped=lambda: self._stop_requested,
+            )
+            self._tasks.spawn(registering, "register the controller")
         self.broker_epoch = epoch
         self._on_registered(epoch)
         # A broker without its own registration in its metadata is not caught up. A heartbeat before that is useless.
@@ -251,19 +255,6 @@ class BrokerLifecycle:
         if other is not None and other.endpoints:
             where = f" at {other.endpoints[0].host}:{other.endpoints[0].port}"
         return f"node.id {broker_id} is in use by a running broker{where}; every node needs an id of its own"
-
-    async def _register_controller(self, registration: ControllerRegistration) -> None:
-        while not self._stop_requested:
-            try:
-                async with timeout(self._config.request_timeout_ms / 1_000):
-                    await self._controller.register_controller(registration)
-            except (Refusal, OSError) as error:
-                if isinstance(error, Refusal) and error.error not in RETRIABLE:
-                    _logger.warning("controller registration failed", reason=str(error))
-                    return
-                await sleep(self._config.retry_backoff_ms)
-            else:
-                return
 
     # ---- heartbeats -------------------------------------------------------------------------------------------------
 

@@ -31,11 +31,12 @@ OWN_DEFAULTS = {
     "node.id": "each broker has its own id",
     "sasl.enabled.mechanisms": "Kafka's default, GSSAPI, is not supported",
     "security.inter.broker.protocol": "a local cluster names the listener for brokers",
+    "process.roles": "Kafka requires the property",
     "offsets.topic.replication.factor": "depends on the number of brokers",
     "transaction.state.log.min.isr": "depends on the number of brokers",
     "transaction.state.log.replication.factor": "depends on the number of brokers",
 }
-NOT_HERE = ("controller.quorum.bootstrap.servers", "process.roles", *OTHER_NAMES, *WITHOUT_EFFECT)
+NOT_HERE = (*OTHER_NAMES, *WITHOUT_EFFECT)
 """Properties of Kafka that Odradek describes only if they are set, or by another name."""
 HIDDEN = (
     "group.consumer.regex.refresh.interval.ms",

@@ -1,0 +1,87 @@
+"""Nodes with the properties of Kafka's own files: a broker and controller in one process, and in two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import TopicPartition
+
+from tests.interop.drivers.base import TIMEOUT_S
+from tests.support.configured_nodes import ConfiguredNodes, kafka_file
+from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[ConfiguredNodes]:
+    with ConfiguredNodes(tmp_path) as started:
+        yield started
+
+
+def commit_and_read(bootstrap: str) -> list[bytes]:
+    """Commit a transaction with two records, and read them in a group."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "files"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for value in (b"first", b"second"):
+        producer.produce("files", value)
+    producer.commit_transaction(TIMEOUT_S)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "files", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition("files", 0, 0)])
+    values: list[bytes] = []
+    while len(values) < 2:
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None, "no record within the time limit"
+        assert message.error() is None
+        values.append(message.value() or b"")
+    consumer.close()
+    return values[:2]
+
+
+def ports_of(bootstrap: str) -> list[int]:
+    """Return the ports of the brokers that a client finds."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_cluster().result(TIMEOUT_S)
+    brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
+    assert [node.port for node in described.nodes] == [broker.port for broker in brokers.values()]
+    return [node.port for node in described.nodes]
+
+
+def test_server_properties_of_kafka_start_a_broker_and_controller(nodes: ConfiguredNodes, tmp_path: Path) -> None:
+    client_port, controller_port = free_port(), free_port()
+    text = kafka_file("server.properties", tmp_path / "data", client_port=client_port, controller_port=controller_port)
+    assert nodes.start("server", text) == f"localhost:{client_port}"
+    assert commit_and_read(f"localhost:{client_port}") == [b"first", b"second"]
+    assert ports_of(f"localhost:{client_port}") == [client_port]
+    warnings = [line for line in nodes.log("server").read_text().splitlines() if "properties without effect" in line]
+    assert len(warnings) == 1
+    assert "num.network.threads, num.io.threads, socket.send.buffer.bytes" in warnings[0]
+    assert nodes.stop("server") == 0
+
+
+@pytest.mark.full
+def test_broker_and_controller_properties_of_kafka_start_two_nodes(nodes: ConfiguredNodes, tmp_path: Path) -> None:
+    client_port, controller_port = free_port(), free_port()
+    ports = {"client_port": client_port, "controller_port": controller_port}
+    nodes.launch("broker", kafka_file("broker.properties", tmp_path / "broker", **ports))
+    nodes.launch("controller", kafka_file("controller.properties", tmp_path / "controller", **ports))
+    assert nodes.wait_ready(["broker", "controller"]) == {
+        "broker": f"localhost:{client_port}",
+        "controller": f"localhost:{controller_port}",
+    }
+    assert commit_and_read(f"localhost:{client_port}") == [b"first", b"second"]
+    assert ports_of(f"localhost:{client_port}") == [client_port]
+    nodes.kill("controller")
+    nodes.restart("controller")
+    nodes.kill("broker")
+    nodes.restart("broker")
+    assert commit_and_read(f"localhost:{client_port}")
+    assert [nodes.stop(name) for name in ("broker", "controller")] == [0, 0]

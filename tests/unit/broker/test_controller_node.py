@@ -1,0 +1,71 @@
+"""A controller alone and a broker alone: what each of them serves, and how the broker finds the voters."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.broker.dispatch.table import API_NAMES
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.discovery import find_quorum
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.runtime.tasks import Tasks
+from tests.support.node_cluster import CLUSTER_ID, NodeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+BROKERS, CONTROLLERS = 1, 2
+SERVED_BY_CONTROLLERS = {
+    "ApiVersions", "DescribeCluster", "DescribeQuorum", "Fetch", "FetchSnapshot", "Vote", "BeginQuorumEpoch",
+    "EndQuorumEpoch", "AlterPartition", "Envelope", "BrokerRegistration", "BrokerHeartbeat", "AllocateProducerIds",
+    "ControllerRegistration",
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def controller_and_broker(directory: Path) -> AsyncIterator[NodeCluster]:
+    cluster = NodeCluster(directory, 2, voters=1)
+    try:
+        cluster.settings["controller.listener.names"] = "CONTROLLER"
+        cluster.make(1, process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{cluster.port(1)}")
+        cluster.make(2, process_roles="broker", inter_broker_listener_name="PLAINTEXT")
+        await cluster.start_made(dict(cluster.nodes), [])
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+async def test_controller_serves_kafkas_controller_apis_alone_and_is_not_offered_to_clients(tmp_path: Path) -> None:
+    async with controller_and_broker(tmp_path) as cluster:
+        versions = await cluster.call(1, ApiVersionsRequest("test", "1"), 3)
+        apis = {API_NAMES[each.api_key] for each in versions.api_keys}
+        assert apis == SERVED_BY_CONTROLLERS
+        assert "metadata.version" in {each.name for each in versions.supported_features}
+        with pytest.raises(ConnectionError):
+            await cluster.call(1, MetadataRequest(topics=[]), 12)
+        metadata = await cluster.call(2, MetadataRequest(topics=[]), 12)
+        assert [(each.node_id, each.port) for each in metadata.brokers] == [(2, cluster.port(2))]
+        brokers = await cluster.call(2, DescribeClusterRequest(endpoint_type=BROKERS), 1)
+        assert [each.broker_id for each in brokers.brokers] == [2]
+        controllers = await cluster.call(1, DescribeClusterRequest(endpoint_type=CONTROLLERS), 1)
+        assert [(each.broker_id, each.port) for each in controllers.brokers] == [(1, cluster.port(1))]
+        assert (controllers.controller_id, controllers.cluster_id) == (1, CLUSTER_ID)
+        for node_id, kind in ((1, BROKERS), (2, CONTROLLERS)):
+            refused = await cluster.call(node_id, DescribeClusterRequest(endpoint_type=kind), 1)
+            assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+async def test_broker_finds_voters_and_cluster_id_at_a_controller(tmp_path: Path) -> None:
+    async with controller_and_broker(tmp_path) as cluster:
+        tasks = Tasks(lambda *_: None)
+        servers = [("127.0.0.1", 1), ("127.0.0.1", cluster.port(1))]  # no process listens at the first one
+        quorum = await find_quorum(2, servers, SystemClock(), tasks)
+        assert (quorum.cluster_id, quorum.voters) == (CLUSTER_ID, (f"1@127.0.0.1:{cluster.port(1)}",))
+        await tasks.cancel_all()

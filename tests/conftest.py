@@ -28,7 +28,10 @@ query waits for its batch function without a time limit.
 DESCRIPTORS = Path("/proc/self/fd")
 WITHOUT_TIMES = "without times"
 """Profile of Hypothesis: a slow machine fails no example."""
+REPEATABLE = "repeatable"
+"""Profile of Hypothesis for `make test`: each run of one commit tries the same examples. `--full` tries new ones."""
 settings.register_profile(WITHOUT_TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(REPEATABLE, settings.get_profile(WITHOUT_TIMES), derandomize=True, database=None)
 settings.load_profile(WITHOUT_TIMES)
 
 
@@ -49,8 +52,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT for child processes. A process in the background of a shell inherits an ignored SIGINT."""
+    if not config.getoption("--full"):
+        settings.load_profile(REPEATABLE)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.protocol.batch import Compression, build_batch, iter_batches
+from odradek.simulation.environment.disk import Detached, DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, cleanable
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
-from tests.sim.environment.disk import Detached, DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.support.cleaning import fetched, latest, no_pause
 from tests.support.effort import run_machine
 from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, load_all, marker, read

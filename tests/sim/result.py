@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.sim.environment.trace import Trace
+    from odradek.simulation.environment.trace import Trace
     from tests.sim.history import History
     from tests.sim.transition_coverage import Cell
 

@@ -11,6 +11,10 @@ from typing import Any, Final
 
 import structlog
 
+from odradek.simulation.environment.links import HOSTILE
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.network import Latency, Network
+from odradek.simulation.environment.trace import Trace
 from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.hostile import unexpected_results
@@ -18,10 +22,6 @@ from tests.sim.checkers.isolation import TenantEvidence
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.late_login import login_of
 from tests.sim.cluster.node_config import ROOT
-from tests.sim.environment.links import HOSTILE
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.network import Latency, Network
-from tests.sim.environment.trace import Trace
 from tests.sim.evidence.convergence import Convergence
 from tests.sim.evidence.final_reads import read_everything
 from tests.sim.evidence.inspector import Inspector

@@ -5,10 +5,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.simulation.environment.links import HOSTILE
 from tests.sim.checkers.acls import acl_findings
 from tests.sim.checkers.isolation import tenant_findings
 from tests.sim.cluster.users import ADDED, credential_request
-from tests.sim.environment.links import HOSTILE
 from tests.sim.faults.fault import DAYS
 from tests.sim.history import READ_COMMITTED
 from tests.sim.options.tenants import ACLS, BOB, BOB_ID, LENT_TOPICS, MALLORY, MALLORY_TOPIC

@@ -28,10 +28,10 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.network import Latency, Network
+from odradek.simulation.environment.trace import Trace
 from tests.sim.cluster.node_config import ROOT
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.network import Latency, Network
-from tests.sim.environment.trace import Trace
 from tests.sim.faults.small_limits import limited
 from tests.sim.options.run_options import KILL, generate_options
 from tests.sim.run import Run, logs_into

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
+from odradek.simulation.environment.disk import DiskFault, SimDisk
 from tests.sim.campaign import REACHABLE_BY_DISK_FAULTS, Campaign, explain, run_range
-from tests.sim.environment.disk import DiskFault, SimDisk
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.run_options import generate_options
 from tests.sim.run import run_seed

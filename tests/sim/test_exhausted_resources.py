@@ -12,9 +12,9 @@ import odradek.broker.partition.partition
 import odradek.broker.partition.registry
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.schema import Buffer
+from odradek.simulation.environment.disk import Detached, DiskFault, SimDisk, SimFile
 from tests.sim.campaign import explain
 from tests.sim.cluster.node_config import ROOT
-from tests.sim.environment.disk import Detached, DiskFault, SimDisk, SimFile
 from tests.sim.options.run_options import generate_options
 from tests.sim.run import run_seed
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.environment.loop import SimLoop
+from odradek.simulation.environment.loop import SimLoop
 from tests.sim.history import History, Partition
 
 if TYPE_CHECKING:

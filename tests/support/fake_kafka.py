@@ -25,8 +25,8 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.network import Network
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from itertools import product
 
+from odradek.simulation.environment.medium import Inode, Medium, apply_operation
 from odradek.storage.files.names import LOG_SUFFIX
-from tests.sim.environment.medium import Inode, Medium, apply_operation
 
 LOSABLE_MAX = 8
 """Un-synced operations on log files: each is kept or dropped, and all combinations are tried."""

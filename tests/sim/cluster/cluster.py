@@ -5,11 +5,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from odradek.protocol.errors import Refusal
+from odradek.simulation.environment.clock import SimClock
+from odradek.simulation.environment.disk import Detached, DiskWatcher
+from odradek.simulation.environment.loop import SimLoop
 from tests.sim.cluster.host import Machine
 from tests.sim.cluster.node_config import WATERMARKS
-from tests.sim.environment.clock import SimClock
-from tests.sim.environment.disk import Detached, DiskWatcher
-from tests.sim.environment.loop import SimLoop
 from tests.sim.history import Partition
 from tests.sim.options.run_options import KILL, Options
 from tests.sim.watchers.acls import AclWatch

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
+from odradek.simulation.environment.clock import SimClock
+from odradek.simulation.environment.disk import DiskFault, DiskLatency, SimDisk
+from odradek.simulation.environment.medium import Medium, flip_rebuildable
 from odradek.storage.disk.port import RESOURCE_ERRORS
 from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, shares_listener
 from tests.sim.cluster.users import first_credentials
-from tests.sim.environment.clock import SimClock
-from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
-from tests.sim.environment.medium import Medium, flip_rebuildable
 from tests.sim.faults.damage import damage_log
 from tests.sim.options.disk_options import (
     DELAYED_BY_METADATA_THREAD,

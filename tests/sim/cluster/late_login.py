@@ -13,7 +13,7 @@ from tests.support.raw_client import RawClient
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.sim.environment.transport import SimTransport
+    from odradek.simulation.environment.transport import SimTransport
     from tests.sim.options.run_options import Options
 
 NAME: Final = "late frame"

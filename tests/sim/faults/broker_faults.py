@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.sim.environment.disk import DiskFault
-from tests.sim.environment.network import FrameFault
+from odradek.simulation.environment.disk import DiskFault
+from odradek.simulation.environment.network import FrameFault
 from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_METADATA_THREAD, SLOW_THREADS, Fault
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR

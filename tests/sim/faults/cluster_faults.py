@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.simulation.environment.disk import DiskFault
+from odradek.simulation.environment.links import CLIENTS
+from odradek.simulation.environment.network import BROKERS, FrameFault
 from tests.sim.checkers.metadata_log import NO_LEADER
 from tests.sim.cluster.admin import Admin
-from tests.sim.environment.disk import DiskFault
-from tests.sim.environment.links import CLIENTS
-from tests.sim.environment.network import BROKERS, FrameFault
 from tests.sim.faults.fault import (
     CONTROLLER,
     COORDINATOR,

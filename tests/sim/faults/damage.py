@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from odradek.simulation.environment.medium import Directory, Inode, Medium
 from tests.sim.checkers.batches import Batch, Unreadable, read_batches
 from tests.sim.checkers.replicas import read_watermarks
-from tests.sim.environment.medium import Directory, Inode, Medium
 from tests.sim.history import Partition
 from tests.sim.world import COMPACTED
 

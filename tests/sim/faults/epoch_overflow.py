@@ -11,9 +11,9 @@ from typing import Final
 
 import crc32c
 
+from odradek.simulation.environment.medium import Inode, Medium
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import parse_entry
-from tests.sim.environment.medium import Inode, Medium
 from tests.sim.world import TRANSACTION_STATE
 
 EPOCH_POSITION: Final = 10  # in the value: after the version and the producer id

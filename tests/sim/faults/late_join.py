@@ -10,8 +10,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.simulation.environment.network import FrameFault
 from tests.sim.checkers.metadata_log import NO_LEADER
-from tests.sim.environment.network import FrameFault
 from tests.sim.faults.fault import ALTER_PARTITION
 from tests.sim.faults.scenario import Scenario
 from tests.sim.world import TOPIC

@@ -5,7 +5,7 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.environment.disk import DiskFault
+from odradek.simulation.environment.disk import DiskFault
 from tests.sim.faults.fault import ROLES, Fault, in_order
 
 if TYPE_CHECKING:

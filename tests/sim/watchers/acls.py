@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
+from odradek.simulation.environment.links import HOSTILE
 from tests.sim.checkers.acls import ADDRESS_OF_CLIENTS, Access, AclEvidence, AclRow, Applied, Decided
-from tests.sim.environment.links import HOSTILE
 from tests.sim.options.tenants import ALICE, BOB, LENT_GROUP, LENT_ID, LENT_TOPICS, MALLORY
 from tests.sim.world import TENANT_TOPICS, TOPIC
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.sim.history import Partition
 
 if TYPE_CHECKING:
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.loop import SimLoop
 
 
 class CommitDelays:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+from odradek.simulation.environment.medium import Directory, Inode, Medium
 from tests.sim.checkers.batches import Batch, Identity, Unreadable, read_batches
 from tests.sim.checkers.compaction import Cleaned
 from tests.sim.checkers.replica_log import Placed, ReplicaLog
-from tests.sim.environment.medium import Directory, Inode, Medium
 from tests.sim.history import Partition
 from tests.sim.world import COMPACTED, METADATA
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.simulation.environment.medium import Medium
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.coordinator_log import PREPARE_ABORT, CoordinatorModel, read_entries
@@ -17,7 +18,6 @@ from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
 from tests.sim.checkers.recovery import accept_expired, accept_removed_batches, expected_rows, stable_end
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
-from tests.sim.environment.medium import Medium
 from tests.sim.history import Partition
 from tests.sim.watchers.compaction import CompactionWatch
 from tests.sim.watchers.groups import GroupWatch

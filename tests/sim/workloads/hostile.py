@@ -15,9 +15,9 @@ from odradek.protocol.codec import decode, decode_prefix, response_header_versio
 from odradek.protocol.messages import response_class
 from odradek.protocol.messages.headers import ResponseHeader
 from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.simulation.environment.links import HOSTILE
 from tests.sim.checkers.hostile import CLOSED, RESPONDED, UNANSWERED, UNREACHABLE, HostileRequest
 from tests.sim.cluster.node_config import CLUSTER_ID
-from tests.sim.environment.links import HOSTILE
 from tests.sim.workloads.client import CONNECT_SECONDS
 from tests.sim.world import INTERNAL_PORT, PORT, host_name
 from tests.support.hostile import Repertoire

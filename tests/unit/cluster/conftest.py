@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.sim.environment.loop import SimLoop
+from odradek.simulation.environment.loop import SimLoop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Directory, Inode, Medium
 from tests.sim.checkers.batches import Batch, read_batches
 from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.metadata_log import MetadataModel
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Directory, Inode, Medium
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.markers import MarkerKey
 from tests.sim.watchers.metadata import MetadataWatch

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
+from odradek.simulation.environment.disk import DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from tests.sim.checkers.batches import DELETE_HORIZON, Batch, read_batches
 from tests.sim.checkers.compaction import Cleaned, Content, Judge, check_held
 from tests.sim.checkers.replica_log import Placed
-from tests.sim.environment.disk import DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.host_logs import HostLogs, Known
 from tests.sim.watchers.monitor import Monitor

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from tests.sim.environment.loop import SimLoop
+from odradek.simulation.environment.loop import SimLoop
 from tests.sim.evidence.convergence import Convergence
 from tests.sim.evidence.final_reads import undisturbed
 from tests.sim.options.run_options import Options, generate_options

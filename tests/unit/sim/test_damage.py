@@ -2,8 +2,8 @@
 
 from random import Random
 
+from odradek.simulation.environment.medium import Directory, Inode, Medium
 from tests.sim.checkers.batches import Batch, Unreadable, read_batches
-from tests.sim.environment.medium import Directory, Inode, Medium
 from tests.sim.faults.damage import BASE_OFFSET, RECOVERY_POINTS, Damage, damage_log
 from tests.sim.options.damage_options import DAMAGE
 from tests.sim.options.run_options import generate_options

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from odradek.simulation.environment.disk import Detached, DiskFault, DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium, flip_rebuildable
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.disk.port import Disk, File
-from tests.sim.environment.disk import Detached, DiskFault, DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium, flip_rebuildable
 
 T = TypeVar("T")
 

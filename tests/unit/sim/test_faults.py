@@ -17,11 +17,11 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from odradek.runtime.shard import EngineLimits
+from odradek.simulation.environment.disk import DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
-from tests.sim.environment.disk import DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.sim.faults.epoch_overflow import rewrite_epochs
 from tests.sim.faults.injector import parse_end_txn, parse_markers
 from tests.sim.faults.small_limits import CHOICES, EVICTION_IDLE_MS, TAILS, limited

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from tests.sim.environment.disk import DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
+from odradek.simulation.environment.disk import DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from tests.sim.watchers.host_logs import ABORTED_ENTRY, HostLogs
 from tests.sim.workloads.encode import encode_batch
 

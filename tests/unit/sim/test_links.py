@@ -7,9 +7,9 @@ from random import Random
 import asyncio_dgram
 import pytest
 
-from tests.sim.environment.links import CLIENTS, host_of
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.network import FrameFault, Network
+from odradek.simulation.environment.links import CLIENTS, host_of
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.network import FrameFault, Network
 
 A, B = "a.sim", "b.sim"
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tests.sim.environment.loop import NODE, Deadlock, Livelock, SeamBypassed, SimLoop
-from tests.sim.environment.network import FrameFault, Latency, Network
-from tests.sim.environment.trace import Trace
+from odradek.simulation.environment.loop import NODE, Deadlock, Livelock, SeamBypassed, SimLoop
+from odradek.simulation.environment.network import FrameFault, Latency, Network
+from odradek.simulation.environment.trace import Trace
 
 LOOPS: list[SimLoop] = []
 

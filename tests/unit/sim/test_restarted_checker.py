@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from tests.sim.checkers.batches import Batch, read_batches
 from tests.sim.checkers.evidence import Evidence, SnapshotRow
 from tests.sim.checkers.recovery import accept_expired, check_producer_state
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel, Producer
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.sim.history import History
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from odradek.simulation.environment.disk import ENOSPC, DiskFault, DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
 from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.node_config import ROOT, WATERMARKS
-from tests.sim.environment.disk import ENOSPC, DiskFault, DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
 from tests.sim.evidence.run import add_snapshots, committed_on
 from tests.sim.faults.small_limits import limited
 from tests.sim.groups import GroupRunner

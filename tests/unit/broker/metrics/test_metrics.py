@@ -33,7 +33,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
-from tests.sim.environment.loop import SimLoop
+from odradek.simulation.environment.loop import SimLoop
 from tests.support.node_cluster import NodeCluster
 
 

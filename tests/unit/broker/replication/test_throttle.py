@@ -11,8 +11,8 @@ import pytest
 
 from odradek.broker.replication.throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_listed
 from odradek.protocol.primitives import INT64_MAX
+from odradek.simulation.environment.loop import SimLoop
 from odradek.storage.config import LogConfig
-from tests.sim.environment.loop import SimLoop
 from tests.support.data_rig import NOW_MS, Clock
 from tests.support.replication_rig import Brokers
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.simulation.environment.disk import DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory import clean_shutdown
 from odradek.storage.data_directory.clean_shutdown import FILE_SYSTEM_SYNC_LOGS_MIN
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import names
-from tests.sim.environment.disk import DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all, marker, produced
 

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from odradek.protocol.batch import build_batch
+from odradek.simulation.environment.disk import EIO, DiskFault, DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from odradek.storage.config import LogConfig
 from odradek.storage.files.names import TRUNCATION_MARK
 from odradek.storage.log.log import PartitionLog
-from tests.sim.environment.disk import EIO, DiskFault, DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.support.logs import NOW_MS, headers, open_log, records
 from tests.support.power_cuts import lose, survivors
 

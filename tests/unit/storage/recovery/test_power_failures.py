@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.simulation.environment.disk import DiskLatency, SimDisk
+from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.medium import Medium
 from odradek.storage.log import flushing
-from tests.sim.environment.disk import DiskLatency, SimDisk
-from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
 from tests.support.effort import effort
 from tests.support.logs import NOW_MS, append, batch, open_log
 from tests.support.recovery_starts import CONFIG, checkpointed, fill, state, without_entries_of_rolls

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sim.environment.disk import SimDisk, SimFile
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.disk import SimDisk, SimFile
+    from odradek.simulation.environment.loop import SimLoop
 
 
 class IoThreads:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.environment.datagrams import DOUBLE_PROBABILITY, LOSS_PROBABILITY, Address, SimDatagrams
-from tests.sim.environment.links import CLIENTS, Links, host_of
-from tests.sim.environment.transport import FakeSocket, Pipe, SimServer, SimTransport
+from odradek.simulation.environment.datagrams import DOUBLE_PROBABILITY, LOSS_PROBABILITY, Address, SimDatagrams
+from odradek.simulation.environment.links import CLIENTS, Links, host_of
+from odradek.simulation.environment.transport import FakeSocket, Pipe, SimServer, SimTransport
 
 if TYPE_CHECKING:
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.loop import SimLoop
 
 ANY_HOST: Final = ("", "0.0.0.0", "::")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -132,7 +132,7 @@ class Network:
 
     @staticmethod
     def _current_host() -> str:
-        from tests.sim.environment.loop import NODE
+        from odradek.simulation.environment.loop import NODE
 
         return host_of(NODE.get())
 
@@ -245,7 +245,7 @@ class Network:
 
         Its peers receive a reset, or nothing with `silently` (no power).
         """
-        from tests.sim.environment.loop import NODE
+        from odradek.simulation.environment.loop import NODE
 
         for server in {id(listener): listener for listener in self._listeners.values()}.values():
             if server.context.get(NODE) == node:

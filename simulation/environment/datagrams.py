@@ -4,10 +4,10 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.environment.transport import Buffer, FakeSocket
+from odradek.simulation.environment.transport import Buffer, FakeSocket
 
 if TYPE_CHECKING:
-    from tests.sim.environment.network import Network
+    from odradek.simulation.environment.network import Network
 
 LOSS_PROBABILITY: Final = 0.01
 DOUBLE_PROBABILITY: Final = 0.003

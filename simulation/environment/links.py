@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import asyncio
 
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.loop import SimLoop
 
 CLIENTS: Final = "clients"
 """The host of all clients."""

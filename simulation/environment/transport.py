@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.environment.links import HOSTILE
+from odradek.simulation.environment.links import HOSTILE
 
 if TYPE_CHECKING:
-    from tests.sim.environment.loop import SimLoop
-    from tests.sim.environment.network import Network
+    from odradek.simulation.environment.loop import SimLoop
+    from odradek.simulation.environment.network import Network
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 FIFO_SECONDS: Final = 1e-7

@@ -20,8 +20,8 @@ from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from tests.sim.environment.network import Network
-from tests.sim.environment.trace import Trace
+from odradek.simulation.environment.network import Network
+from odradek.simulation.environment.trace import Trace
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

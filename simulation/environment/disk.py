@@ -11,15 +11,15 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from odradek.protocol.schema import Buffer
+from odradek.simulation.environment.io_threads import IoThreads, OwnThreadDisk
+from odradek.simulation.environment.medium import Directory, Inode, Medium, Operation
 from odradek.storage.disk.os_disk import IO_THREADS_MAX
 from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, Disk, ResourcesExhausted
-from tests.sim.environment.io_threads import IoThreads, OwnThreadDisk
-from tests.sim.environment.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.loop import SimLoop
 
 T = TypeVar("T")
 FREE_BYTES: Final = 1 << 40

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.sim.environment.loop import SimLoop
+    from odradek.simulation.environment.loop import SimLoop
 
 EPOCH_MS: Final = 1_700_000_000_000
 

@@ -45,7 +45,7 @@ setup: $(VENV)/.ready $(KAFKA_JARS:=/.ready) build/jars/spark/.ready ## Prepare 
 	@$(BIN)/python -m compileall -q $(NODE_PACKAGES)
 
 .PHONY: demo
-demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row
+demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row; ARGS=--secure
 	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
 .PHONY: eos
@@ -84,7 +84,7 @@ sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make s
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),0..200)) $(ARGS)
 
 .PHONY: chaos
-chaos: setup ## Broker processes and clients under faults for MINUTES=10, then checks; SEED=7 repeats the same faults
+chaos: setup ## Secured brokers and clients under faults for MINUTES=10, then checks; SEED=7 repeats the same faults
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@echo "Failure detection: time from kill -9 or SIGSTOP to the failure declaration, and wrong declarations (docs/membership.md has the recorded figures)"
 	@$(BIN)/python -m tests.chaos.detection --repetitions 2 --minutes 1

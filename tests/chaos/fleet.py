@@ -47,6 +47,7 @@ FULL_CLIENTS: Final[tuple[Role, ...]] = (
     ("confluent", "reader committed"),
     ("confluent", "reader uncommitted"),
     ("aio", "reader committed"),
+    ("kafka_python", "reader committed"),
     ("java", "reader committed"),
     ("confluent", POLLER),
 )

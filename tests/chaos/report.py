@@ -46,6 +46,7 @@ TITLES = {
 }
 
 
+SECURED = "All clients logged in by SASL_SSL. Certificates, the authority, passwords and an ACL changed during the run."
 GROUP_TITLES = (
     "group",
     "protocol",
@@ -73,6 +74,13 @@ def _formatted(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
+def command(options: Options, *more: str) -> str:
+    """Return the command that repeats the faults of a run."""
+    plain = () if options.secure or options.system != "odradek" else ("--plain",)
+    given = " ".join((f"--seed {options.seed} --brokers {options.brokers}", *plain, *more))
+    return f"make chaos MINUTES={options.seconds / 60:g} ARGS='{given}'"
+
+
 def report(outcome: Outcome, options: Options, console: Console) -> None:
     table = Table(title=f"{options.system}, {options.brokers} brokers, seed {options.seed}")
     table.add_column("")
@@ -89,10 +97,7 @@ def report(outcome: Outcome, options: Options, console: Console) -> None:
         console.print("the machine was overloaded: exceeded time limits do not fail the run", style="yellow")
     console.print("FAILED" if outcome.failed else "no violation found", style="red" if outcome.failed else "green")
     if outcome.failed:
-        command = (
-            f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers}'"
-        )
-        console.print(f"To repeat the same faults: {command}")
+        console.print(f"To repeat the same faults: {command(options)}")
 
 
 def group_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -119,6 +124,7 @@ def write_json(outcome: Outcome, options: Options, path: Path) -> None:
         "system": options.system,
         "seed": options.seed,
         "brokers": options.brokers,
+        "secure": options.secure,
         "overloaded": outcome.overloaded,
         "violations": outcome.findings.violations,
         "delays": outcome.findings.delays,
@@ -131,9 +137,6 @@ def write_json(outcome: Outcome, options: Options, path: Path) -> None:
 
 def write_documents(outcome: Outcome, options: Options) -> None:
     """Write docs/chaos.md and docs/chaos.json."""
-    command = (
-        f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers} --write'"
-    )
     overloaded = " (the machine was overloaded)" if outcome.overloaded else ""
     findings = outcome.findings
     hostile = (
@@ -142,10 +145,12 @@ def write_documents(outcome: Outcome, options: Options) -> None:
     head = [
         "# Chaos",
         "",
-        f"Written by `{command}`. Clients: confluent-kafka,",
-        "aiokafka and Java. Faults: kill -9, SIGSTOP and SIGTERM of processes, and a proxy that disconnects, stalls,",
+        f"Written by `{command(options, '--write')}`. Clients: confluent-kafka,",
+        "aiokafka, kafka-python and Java.",
+        "Faults: kill -9, SIGSTOP and SIGTERM of processes, and a proxy that disconnects, stalls,",
         "delays and drops. The simulator's checkers (`tests/sim/checkers`) evaluate the run. `tests/chaos/README.md`",
         f"describes the faults. The run used {os.cpu_count()} cores, shared by brokers, proxy and clients.",
+        *(["", SECURED] if options.secure else []),
         *(["", hostile] if options.attacks else []),
         "",
         f"Violations: **{len(findings.violations)}**. Exceeded time limits: {len(findings.delays)}{overloaded}.",

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError
 
 from tests.chaos.clients.aio_producer import BACKOFF_SECONDS, CLOSE_SECONDS, END_SECONDS, Aio
-from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client, aio_settings
+from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client, python_settings
 from tests.chaos.clients.member import (
     ABORTED_SHARE,
     BATCH_MAX,
@@ -66,7 +66,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     def make_consumer(self) -> AIOKafkaConsumer:
         spec = self.client.spec
         consumer = AIOKafkaConsumer(
-            **aio_settings(spec.access),
+            **python_settings(spec.access),
             client_id=f"{spec.group}/{spec.process}",
             group_id=spec.group,
             enable_auto_commit=False,

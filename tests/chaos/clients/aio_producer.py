@@ -17,7 +17,7 @@ from tests.chaos.clients.common import (
     TRANSACTION_TIMEOUT_MS,
     TRANSACTIONAL,
     Client,
-    aio_settings,
+    python_settings,
 )
 from tests.sim.history import END, INFO, INIT, OK
 
@@ -44,7 +44,7 @@ class Aio:
         number = self.client.new_incarnation()
         self.failed = False
         self.producer = AIOKafkaProducer(
-            **aio_settings(spec.access),
+            **python_settings(spec.access),
             client_id=spec.transactional_id or spec.process,
             acks="all",
             enable_idempotence=True,

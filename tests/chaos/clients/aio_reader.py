@@ -9,7 +9,7 @@ import sys
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from tests.chaos.clients.common import REQUEST_TIMEOUT_MS, Client, aio_settings
+from tests.chaos.clients.common import REQUEST_TIMEOUT_MS, Client, python_settings
 from tests.chaos.journal import shorten
 from tests.sim.history import FAIL, FETCH, OK
 
@@ -21,7 +21,7 @@ OFFSET_OUT_OF_RANGE = 1
 async def run(client: Client) -> int:
     committed = client.spec.committed
     consumer = AIOKafkaConsumer(
-        **aio_settings(client.spec.access),
+        **python_settings(client.spec.access),
         client_id=client.spec.process,
         group_id=None,
         isolation_level="read_committed" if committed else "read_uncommitted",

@@ -93,8 +93,8 @@ class ClientSpec:
         return [(topic, index) for topic, count in self.topics.items() for index in range(count)]
 
 
-def aio_settings(access: Access) -> dict[str, Any]:
-    """Return the addresses and the security of aiokafka's clients."""
+def python_settings(access: Access) -> dict[str, Any]:
+    """Return the addresses and the security of a client of aiokafka or kafka-python."""
     settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap}
     security = access.security
     if security.tls is not None:

@@ -1,9 +1,10 @@
 """DescribeDelegationToken: list delegation tokens (KIP-48).
 
 Behavior:
-* A client receives the tokens that it owns or may renew. ACLs permit others: DESCRIBE on the token, or DESCRIBE_TOKENS
-  on its owner. The response has their HMACs, so it permits a login with them.
-* A request with owners is for the tokens that one of them owns or may renew. An empty list of owners is for no token.
+* A client receives the tokens that it owns, has created or may renew. ACLs permit others: DESCRIBE on the token, or
+  DESCRIBE_TOKENS on its owner. The response has their HMACs, so it permits a login with them.
+* A request with principals is for the tokens that one of them owns, has created or may renew. An empty list is for no
+  token.
 
 Errors:
 * DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and DELEGATION_TOKEN_AUTH_DISABLED as for CreateDelegationToken.
@@ -82,7 +83,7 @@ def _response(
         wanted = [
             (token_id, token)
             for token_id, token in tokens
-            if token.owner in owners or not owners.isdisjoint(token.renewers)
+            if token.owner in owners or token.requester in owners or not owners.isdisjoint(token.renewers)
         ]
     return DescribeDelegationTokenResponse(
         tokens=[_described(rules, token_id, token) for token_id, token in _visible(context, wanted)]
@@ -92,7 +93,7 @@ def _response(
 def _visible(context: BrokerRequestContext, tokens: Tokens) -> Tokens:
     """Return the tokens that the client may see: it can log in with them."""
     client = str(context.session.principal)
-    others = [(token_id, token) for token_id, token in tokens if not token.belongs_to(client)]
+    others = [(token_id, token) for token_id, token in tokens if not token.names(client)]
     ids = [token_id for token_id, _ in others]
     permitted = set(context.permitted(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, ids))
     owners = list(dict.fromkeys(token.owner for _, token in others))
@@ -100,7 +101,7 @@ def _visible(context: BrokerRequestContext, tokens: Tokens) -> Tokens:
     return [
         (token_id, token)
         for token_id, token in tokens
-        if token.belongs_to(client) or token_id in permitted or token.owner in described
+        if token.names(client) or token_id in permitted or token.owner in described
     ]
 
 
@@ -131,5 +132,5 @@ API: Final = Api(
     response=DescribeDelegationTokenResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on the token, or DESCRIBE_TOKENS on its owner, unless the client is its owner or renewer",
+    acl="DESCRIBE on the token, or DESCRIBE_TOKENS on its owner, unless the client is its owner, requester or renewer",
 )

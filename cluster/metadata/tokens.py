@@ -28,6 +28,10 @@ class DelegationToken:
         """Return True if the token is no longer valid."""
         return min(self.max_ms, self.expires_ms) < now_ms
 
-    def belongs_to(self, principal: str) -> bool:
-        """Return True for the owner and the renewers of the token."""
+    def may_be_renewed_by(self, principal: str) -> bool:
+        """Return True for the owner and the renewers of the token. They may also expire it."""
         return principal == self.owner or principal in self.renewers
+
+    def names(self, principal: str) -> bool:
+        """Return True for the owner, the requester and the renewers of the token. They may see it."""
+        return principal == self.requester or self.may_be_renewed_by(principal)

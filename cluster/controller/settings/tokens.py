@@ -106,7 +106,7 @@ def _require_valid(token: DelegationToken, now_ms: int) -> None:
 
 
 def _require_permission(token: DelegationToken, principal: str) -> None:
-    if not token.belongs_to(principal):
+    if not token.may_be_renewed_by(principal):
         raise Refusal(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 

@@ -9,7 +9,9 @@ import pytest
 from odradek import client
 from odradek.broker.requests.session_login import LoginState
 from odradek.cluster.authorizer import Principal
+from odradek.protocol.acls import AclOperation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from odradek.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
@@ -179,6 +181,28 @@ async def test_tokens_of_others_need_permissions(rig: Rig) -> None:
     assert (token.principal_name, token.token_requester_principal_name) == ("alice", "admin")
     assert bytes(token.hmac) == bytes(delegated.hmac)
     assert [renewer.principal_name for renewer in token.renewers] == ["bob"]
+
+
+async def test_acls_permit_to_create_and_to_list_tokens_of_another_user(rig: Rig) -> None:
+    admin = await client_of(rig, "admin", "adm1n")
+    alice = await client_of(rig, "alice", "s3cret")
+    bob = await client_of(rig, "bob", "b0b")
+    own = await create(alice)
+    one, literal, allow = (await create(admin, "admin")).token_id, PatternType.LITERAL, Permission.ALLOW
+    acls = [
+        AclCreation(ResourceType.USER, "User:bob", literal, "User:alice", "*", AclOperation.CREATE_TOKENS, allow),
+        AclCreation(ResourceType.USER, "User:alice", literal, "User:bob", "*", AclOperation.DESCRIBE_TOKENS, allow),
+        AclCreation(ResourceType.DELEGATION_TOKEN, one, literal, "User:bob", "*", AclOperation.DESCRIBE, allow),
+    ]
+    response = await admin.call(CreateAclsRequest(acls), 3)
+    assert [result.error_code for result in response.results] == [E.NONE] * 3
+    made = await create(alice, "bob")
+    assert (made.error_code, made.principal_name) == (E.NONE, "bob")
+    assert await listed(bob) == [own.token_id, one, made.token_id]
+    assert await listed(alice) == [own.token_id, made.token_id]
+    assert await listed(alice, "bob") == [made.token_id]
+    refused = await alice.call(RenewDelegationTokenRequest(made.hmac, -1), 2)
+    assert refused.error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
 async def test_client_library_creates_renews_expires_and_uses_tokens(rig: Rig) -> None:

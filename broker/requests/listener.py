@@ -63,8 +63,14 @@ class Listener:
 
     @property
     def node_roles(self) -> tuple[str, ...]:
-        """Roles for a node that has authenticated by SASL without the cluster secret."""
-        return (*self.roles, LOGIN)
+        """Roles for a node that has authenticated by SASL without the cluster secret, or by its certificate.
+
+        A login by SASL can be repeated, because its session can expire. With a certificate, a login by the cluster
+        secret can follow during a rolling change.
+        """
+        if self.security_protocol.uses_sasl:
+            return (*self.roles, LOGIN)
+        return (*self.roles, UNAUTHENTICATED) if self.accepts_secret else self.roles
 
     @property
     def user_roles(self) -> tuple[str, ...]:

@@ -80,8 +80,7 @@ class Session:
         """Return the roles in which the listener serves this connection now."""
         has_login = self.login.identity is not None
         if self.node is not None:
-            # The session of a node that has logged in without the cluster secret can expire, so it can log in again.
-            return self.listener.node_roles if has_login and self.principal != CLUSTER_NODE else self.listener.roles
+            return self.listener.roles if self.principal == CLUSTER_NODE else self.listener.node_roles
         return self.listener.user_roles if has_login else self.listener.open_roles
 
     @property

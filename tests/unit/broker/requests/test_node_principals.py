@@ -6,12 +6,12 @@ import pytest
 
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.context import RequestContext
-from odradek.broker.requests.listener import ALL_ROLES, CLIENT, LOGIN, Listener
+from odradek.broker.requests.listener import ALL_ROLES, CLIENT, LOGIN, UNAUTHENTICATED, Listener
 from odradek.broker.requests.node_principals import NodePrincipals
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.authorization.standard import StandardAuthorizer
-from odradek.cluster.authorizer import ANONYMOUS, CLUSTER_RESOURCE, AclOperation, Principal, ResourceType
+from odradek.cluster.authorizer import ANONYMOUS, CLUSTER_NODE, CLUSTER_RESOURCE, AclOperation, Principal, ResourceType
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -61,6 +61,20 @@ def test_principal_outside_the_mapping_is_a_client_also_with_all_permissions(aut
     assert session.roles == (CLIENT, LOGIN)
     assert not session.authenticated
     assert not is_broker(session, "broker-1-raft")
+
+
+@pytest.mark.parametrize(("alone", "further"), [(True, ()), (False, (UNAUTHENTICATED,))])
+def test_node_with_a_certificate_can_log_in_by_the_secret_only_in_a_rolling_change(
+    alone: bool, further: tuple[str, ...]
+) -> None:
+    nodes = NodePrincipals({ONE: frozenset({1})}, None, AllowAll(), alone)
+    protocol = SecurityProtocol.SSL
+    listener = Listener("L", "h", 1, "h", 1, authenticates=True, security_protocol=protocol, nodes=nodes)
+    session = Session(1, listener, "10.0.0.1", 2)
+    session.log_in(ONE)
+    assert session.roles == (*ALL_ROLES, *further)
+    session.log_in(CLUSTER_NODE, node_id=1)
+    assert (session.roles, acts_as(session, 1), acts_as(session, 2)) == (ALL_ROLES, True, False)
 
 
 def test_mapped_principal_needs_cluster_action() -> None:

@@ -137,10 +137,11 @@ REACHABLE_BY_TENANTS: Final = (
     "intrusion refused",
     "intrusion ended the connection",
     "login of an intruder refused",
+    "session of an intruder ended",
 )
 """Events of runs with SASL and ACLs."""
 REACHABILITY_HOSTILE_MIN: Final = 10
-REACHABILITY_TENANTS_MIN: Final = 10
+REACHABILITY_TENANTS_MIN: Final = 20
 REACHABILITY_DISK_FAULTS_MIN: Final = 20
 REACHABILITY_MANY_DISK_FAULTS_MIN: Final = 2_000
 REACHABILITY_TABLES_MIN: Final = 15

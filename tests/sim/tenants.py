@@ -17,7 +17,7 @@ from tests.sim.workloads.intruder import Intruder
 from tests.sim.workloads.readers import Reader
 from tests.sim.workloads.tenant_offsets import OffsetOwner
 from tests.sim.workloads.transactions import Behavior, TransactionalProducer
-from tests.sim.world import TENANT_TOPICS
+from tests.sim.world import TABLE, TENANT_TOPICS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,8 @@ class Tenants:
         async with asyncio.timeout(APPLIED_SECONDS_MAX):
             while not self._is_applied():
                 await asyncio.sleep(POLL_SECONDS)
+        nodes = [machine.node for machine in self._world.cluster.machines if machine.node is not None]
+        self._evidence.set_up_to = max(node.metadata.image.offset for node in nodes)
 
     def _is_applied(self) -> bool:
         nodes = [machine.node for machine in self._world.cluster.machines]
@@ -102,6 +104,8 @@ class Tenants:
         if watch is None:
             return None, None
         watch.evidence.changes = self._world.monitor.metadata.acl_changes
+        self._evidence.settings = self._world.monitor.metadata.settings
+        self._evidence.topics = (TOPIC, TABLE, *TENANT_TOPICS, *LENT_TOPICS)
         self._evidence.offsets_expire = any(fault.kind == DAYS for fault in self._world.options.faults)
         return watch.evidence, self._evidence
 

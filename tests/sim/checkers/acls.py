@@ -3,6 +3,7 @@
 Part of the checkers, without code of the broker.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -123,9 +124,8 @@ class AclHistory:
 
     def between(self, first: int, last: int) -> list[tuple[AclRow, ...]]:
         """Return the ACLs of each offset from `first` to `last`."""
-        start = max(number for number, offset in enumerate(self._offsets) if offset <= max(first, -1))
-        stop = max(number for number, offset in enumerate(self._offsets) if offset <= max(first, last, -1))
-        return self._states[start : stop + 1]
+        start, stop = (bisect_right(self._offsets, max(offset, -1)) for offset in (first, last))
+        return self._states[start - 1 : stop]
 
 
 def check_acls(evidence: "Evidence") -> Iterator[str]:

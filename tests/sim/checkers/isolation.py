@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.sim.checkers.metadata_log import QUOTA, REMOVE_SCRAM, SCRAM, Setting
+
 if TYPE_CHECKING:
     from tests.sim.checkers.evidence import Evidence
 
@@ -25,8 +27,8 @@ class Intrusion:
     """All error codes of the response, without 0."""
     leaked: tuple[str, ...] = ()
     """Names, ids and records of other tenants in the response that were not in the request."""
-    reveals: bool = False
-    """True if the response to the same request with a name that does not exist differs."""
+    errors_of_missing: tuple[int, ...] | None = None
+    """Errors of the same request with a name that does not exist; None if the request was not repeated."""
     carried_out: bool = False
     """True if the broker served a request or a login that has no response with errors."""
 
@@ -42,6 +44,12 @@ class TenantEvidence:
     fetched: list[int] = field(default_factory=list)
     """Offsets that the owner received, from its first acknowledged commit on."""
     offsets_expire: bool = False
+    set_up_to: int = 0
+    """Offset of the metadata log at which all topics and users of the tenants exist."""
+    settings: list[Setting] = field(default_factory=list)
+    """Records of topics, configurations, users and quotas in the metadata log."""
+    topics: tuple[str, ...] = ()
+    """Topics that no client changes after `set_up_to`."""
 
 
 def check_isolation(evidence: "Evidence") -> Iterator[str]:
@@ -60,9 +68,18 @@ def tenant_findings(tenants: TenantEvidence) -> Iterator[str]:
     """Yield a finding for each violation of I19 that the clients of the tenants have seen."""
     for intrusion in tenants.intrusions:
         yield from _problems(intrusion)
+    yield from _settings_of_others(tenants)
     for offset in tenants.fetched:
         if offset not in tenants.sent and not (offset < 0 and tenants.offsets_expire):
             yield f"I19 a group has the offset {offset}, which its only tenant has not committed"
+
+
+def _settings_of_others(tenants: TenantEvidence) -> Iterator[str]:
+    for setting in tenants.settings:
+        of_topic = setting.kind not in {SCRAM, REMOVE_SCRAM, QUOTA}
+        is_kept = not of_topic or setting.name in tenants.topics or setting.name.isdecimal() or not setting.name
+        if setting.offset > tenants.set_up_to and is_kept:
+            yield f"I19 the metadata log has at {setting.offset} a change that no other tenant has requested: {setting}"
 
 
 def _problems(intrusion: Intrusion) -> Iterator[str]:
@@ -71,9 +88,12 @@ def _problems(intrusion: Intrusion) -> Iterator[str]:
         yield f"{where} was carried out"
     if intrusion.leaked:
         yield f"{where}: the response contains {', '.join(intrusion.leaked[:3])}"
-    if intrusion.reveals:
+    if any(error in TRANSIENT for error in intrusion.errors):
+        return
+    missing = intrusion.errors_of_missing
+    if missing is not None and missing != intrusion.errors and not any(error in TRANSIENT for error in missing):
         yield f"{where}: the response shows whether the name exists"
-    if intrusion.expected is None or any(error in TRANSIENT for error in intrusion.errors):
+    if intrusion.expected is None:
         return
     if not intrusion.errors:
         yield f"{where} has no error instead of {intrusion.expected}"

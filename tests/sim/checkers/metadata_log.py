@@ -5,7 +5,7 @@ Part of the checkers, without code of the broker.
 
 import struct
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.sim.checkers.acls import AclChange, AclRow
 from tests.sim.checkers.batches import Batch
@@ -13,6 +13,7 @@ from tests.sim.checkers.fields import Fields
 
 TOPIC, PARTITION, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 5, 9
 ACL, REMOVE_ACL = 18, 19
+CONFIG, SCRAM, QUOTA, REMOVE_SCRAM = 4, 11, 14, 22
 LEADER_CHANGE: Final = 2
 """Type of the control record with which a leader of the metadata log begins its epoch."""
 NO_LEADER: Final = -1
@@ -47,6 +48,15 @@ class Change:
     after: PartitionState | None
 
 
+class Setting(NamedTuple):
+    """One record of a topic, a configuration, a user or a quota, which no fault and no election writes."""
+
+    offset: int
+    kind: int
+    name: str
+    """Name of the topic, the configured resource or the user; empty for quotas."""
+
+
 class MetadataModel:
     """State of the partitions after the applied records."""
 
@@ -55,6 +65,7 @@ class MetadataModel:
         self.terms: dict[int, int] = {}
         """By epoch of the metadata log: its leader."""
         self.acl_changes: list[AclChange] = []
+        self.settings: list[Setting] = []
         self._topics: dict[Uuid, str] = {}
 
     def apply(self, batch: Batch) -> list[Change]:
@@ -77,18 +88,24 @@ class MetadataModel:
         if kind == TOPIC:
             name = reader.string(flexible=True)
             self._topics[reader.bytes(16)] = name
+            self.settings.append(Setting(offset, kind, name))
         elif kind == PARTITION:
-            return [self._partition(reader, version)]
+            change = self._partition(reader, version)
+            self.settings.append(Setting(offset, kind, change.place[0]))
+            return [change]
         elif kind == PARTITION_CHANGE:
             return self._change(reader)
         elif kind == REMOVE_TOPIC:
             name = self._topics.pop(reader.bytes(16), "")
+            self.settings.append(Setting(offset, kind, name))
             removed = [place for place in self.partitions if place[0] == name]
             return [Change(place, self.partitions.pop(place), None) for place in removed]
         elif kind == ACL:
             self.acl_changes.append(AclChange(offset, reader.bytes(16), _acl(reader)))
         elif kind == REMOVE_ACL:
             self.acl_changes.append(AclChange(offset, reader.bytes(16), None))
+        elif kind in {CONFIG, SCRAM, REMOVE_SCRAM, QUOTA}:
+            self.settings.append(Setting(offset, kind, _name_of_setting(kind, reader)))
         return []
 
     def _partition(self, reader: "Fields", version: int) -> Change:
@@ -132,6 +149,12 @@ class MetadataModel:
 
 def _ids(fields: Fields) -> tuple[int, ...]:
     return tuple(fields.number(">i") for _ in range(fields.count(flexible=True)))
+
+
+def _name_of_setting(kind: int, fields: Fields) -> str:
+    if kind == CONFIG:
+        fields.number(">b")
+    return "" if kind == QUOTA else fields.string(flexible=True)
 
 
 def _acl(fields: Fields) -> AclRow:

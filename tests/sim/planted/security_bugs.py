@@ -7,11 +7,13 @@ import odradek.broker.apis.produce
 import odradek.cluster.metadata.cache
 import odradek.cluster.metadata.snapshot
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.session import Session
 from odradek.broker.requests.session_login import LoginEvent, SessionLogin
 from odradek.cluster.authorization.index import AclIndex
 from odradek.cluster.authorization.standard import StandardAuthorizer
 from odradek.cluster.metadata.records import AccessControlEntryRecord
 from odradek.protocol.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from tests.sim.planted.hostile_bugs import serve_all_roles
 from tests.sim.planted.planted import Planted
 
 
@@ -64,6 +66,13 @@ def allow_change_of_user(_original: Callable[..., Any]) -> Callable[..., Any]:
         return self._server.next(message)
 
     return next_reply
+
+
+def keep_expired_sessions(original: Callable[..., None]) -> Callable[..., None]:
+    def succeed(self: SessionLogin, identity: Any, _expires_ms: int | None) -> None:
+        original(self, identity, None)
+
+    return succeed
 
 
 def check_first_batch_only(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -135,6 +144,22 @@ BUGS: Final = (
         "next",
         allow_change_of_user,
         ("I19 .*repeated login",),
+        security=True,
+    ),
+    Planted(
+        "request served before the login",
+        Session,
+        "roles",
+        serve_all_roles,
+        ("I19 .*before the login",),
+        security=True,
+    ),
+    Planted(
+        "request served after the end of its session",
+        SessionLogin,
+        "succeed",
+        keep_expired_sessions,
+        ("I19 .*after the end of its session",),
         security=True,
     ),
     Planted(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.cluster.authorization.standard import StandardAuthorizer
 from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 from odradek.simulation.environment.links import HOSTILE
 from tests.sim.checkers.acls import ADDRESS_OF_CLIENTS, Access, AclEvidence, AclRow, Applied, Decided
@@ -39,8 +40,12 @@ class AclWatch:
             if is_loaded and not delta.changed_acls():
                 return
             is_loaded = True
-            rows = tuple(sorted(_row(acl) for acl in image.acls.values()))
-            self.evidence.applied.append(Applied(name, image.offset, rows))
+            authorizer = node._authorizer
+            assert isinstance(authorizer, StandardAuthorizer)
+            of_parts = {name: image.acls.values(), f"authorizer of {name}": authorizer._index._counts.elements()}
+            for part, acls in of_parts.items():
+                rows = tuple(sorted(_row(acl) for acl in acls))
+                self.evidence.applied.append(Applied(part, image.offset, rows))
             self._decide(name, node, image.offset)
 
         node.metadata.subscribe(on_metadata)

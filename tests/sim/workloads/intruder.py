@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from odradek.protocol.codec import encode
-from odradek.protocol.messages.metadata import MetadataRequest
 from tests.sim.checkers.isolation import Intrusion
 from tests.sim.cluster.node_config import CLUSTER_ID
 from tests.sim.cluster.users import Credentials, LoginFailed, client_id_of, log_in
@@ -17,7 +16,15 @@ from tests.sim.intrusions.groups import ON_GROUPS
 from tests.sim.intrusions.topics import ON_TOPICS
 from tests.sim.options.tenants import ADMIN, ALICE, BOB, BOB_GROUP, BOB_ID, EVE, MALLORY
 from tests.sim.workloads.client import CALL_SECONDS, CONNECT_SECONDS, Client
-from tests.sim.world import CONSUMER_OFFSETS, TENANT_TOPICS, TOPIC, TRANSACTION_STATE
+from tests.sim.world import (
+    CONSUMER_OFFSETS,
+    INTERNAL_PORT,
+    PORT,
+    TENANT_TOPICS,
+    TOPIC,
+    TRANSACTION_STATE,
+    host_name,
+)
 from tests.support.hostile_attack import error_codes
 from tests.support.hostile_forged import Victim, forge
 from tests.support.raw_client import RawClient
@@ -31,13 +38,16 @@ if TYPE_CHECKING:
 
 OTHERS: Final = (TOPIC, *TENANT_TOPICS)
 ATTEMPTS: Final = {**ON_TOPICS, **ON_GROUPS, **ON_CLUSTER}
-METADATA_VERSION: Final = 12
+INTERNAL_PROBABILITY: Final = 0.2
+"""Part of the failing logins that use the listener of the brokers."""
+WAITED_SECONDS_MAX: Final = 3.0
+"""Maximum lifetime of a session whose end the client awaits, in seconds."""
 UNUSED_PRODUCER_ID: Final = 1 << 40
 """A producer id that no coordinator assigns in a run."""
-KINDS: Final = (70, 12, 6, 6, 6)
-"""Weights of requests to clients' APIs, forged requests of nodes, wrong passwords, requests before a login, and other
-users in a repeated login.
-"""
+KINDS: Final = (70, 12, 6, 6, 6, 1)
+"""Weights of the kinds of attempts, in the order of `Intruder.run`."""
+EXPIRED: Final = 1.2
+"""Time of a request after the end of its session, as a multiple of the lifetime. Clocks differ by 2 % at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ class Intruder(Client):
             self._guess_password,
             self._skip_login,
             self._change_user,
+            self._outlive_session,
         )
         while not self.world.stopping:
             await asyncio.sleep(2 * self.rng.random() * security.think_seconds)
@@ -119,8 +130,10 @@ class Intruder(Client):
         )
         if attempt.compared and attempt.errors is not None:
             missing = attempt.build(target.missing())
-            _, others = await self._send(node, f"{name} with a missing name", attempt, missing, version)
-            self._evidence.intrusions[-1].reveals = others != errors
+            recorded = self._evidence.intrusions[-1]
+            _, recorded.errors_of_missing = await self._send(
+                node, f"{name} with a missing name", attempt, missing, version
+            )
 
     async def _send(
         self, node: int, name: str, attempt: Attempt, request: "Message", version: int
@@ -172,8 +185,17 @@ class Intruder(Client):
         await log_in(connection, self._credentials.client())
         await self._must_fail(node, f"forged {request.NAME} v{version}", connection, request, version)
 
-    async def _must_fail(self, node: int, what: str, connection: RawClient, request: "Message", version: int) -> None:
-        """Send a request that must have an error, or end the connection."""
+    async def _must_fail(
+        self,
+        node: int,
+        what: str,
+        connection: RawClient,
+        request: "Message",
+        version: int,
+        *,
+        without_response: bool = False,
+    ) -> None:
+        """Send a request that must have an error or end the connection; with `without_response`, only the latter."""
         broker = self.world.cluster.machine(node).name
         intrusion = Intrusion(what, broker, None)
         try:
@@ -181,24 +203,34 @@ class Intruder(Client):
         except OSError:
             self.world.count("intrusion ended the connection")
         else:
-            intrusion.carried_out = not any(error_codes(response))
+            intrusion.carried_out = without_response or not any(error_codes(response))
             self._evidence.intrusions.append(intrusion)
             self.world.count("intrusion refused")
         connection.abort()
 
+    async def _must_end(self, node: int, what: str, connection: RawClient) -> None:
+        """Send a request of any kind on a connection without a valid session."""
+        name = self.rng.choice(list(ATTEMPTS))
+        attempt = ATTEMPTS[name]
+        request, version = attempt.build(self._target()), self.rng.choice(attempt.versions)
+        await self._must_fail(node, f"{name} {what}", connection, request, version, without_response=True)
+
     # logins
 
-    async def _connect(self, node: int) -> RawClient:
-        host, port = self.world.cluster.address_of(node)
-        connecting = RawClient.connect(host, port, client_id=client_id_of(MALLORY, self.name))
+    async def _connect(self, node: int, port: int = PORT) -> RawClient:
+        connecting = RawClient.connect(host_name(node), port, client_id=client_id_of(MALLORY, self.name))
         return await asyncio.wait_for(connecting, CONNECT_SECONDS)
 
     async def _guess_password(self, node: int) -> None:
+        """Log in with a wrong password, or with the own one on the listener of the brokers."""
+        if self.rng.random() < INTERNAL_PROBABILITY:
+            connection = await self._connect(node, INTERNAL_PORT)
+            await self._login_must_fail(node, "login on the listener of brokers", connection, self._credentials)
+            return
         user = self.rng.choice((ADMIN, ALICE, BOB, "nobody"))
         credentials = Credentials(user, self.name, self.rng.randrange(1 << 30), password="a guess")
-        await self._login_must_fail(
-            node, f"login as {user} with a wrong password", await self._connect(node), credentials
-        )
+        connection = await self._connect(node)
+        await self._login_must_fail(node, f"login as {user} with a wrong password", connection, credentials)
 
     async def _login_must_fail(self, node: int, what: str, connection: RawClient, credentials: Credentials) -> None:
         broker = self.world.cluster.machine(node).name
@@ -212,8 +244,16 @@ class Intruder(Client):
         connection.abort()
 
     async def _skip_login(self, node: int) -> None:
+        await self._must_end(node, "before the login", await self._connect(node))
+
+    async def _outlive_session(self, node: int) -> None:
         connection = await self._connect(node)
-        await self._must_fail(node, "request before the login", connection, MetadataRequest(None), METADATA_VERSION)
+        lifetime = await log_in(connection, self._credentials.client())
+        if lifetime and lifetime <= WAITED_SECONDS_MAX:
+            await asyncio.sleep(EXPIRED * lifetime)
+            await self._must_end(node, "after the end of its session", connection)
+            self.world.count("session of an intruder ended")
+        connection.abort()
 
     async def _change_user(self, node: int) -> None:
         """Log in, and authenticate again as another user of the hostile tenant, with its valid password."""

@@ -19,10 +19,10 @@ from tests.sim.checkers.acls import (
 )
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.isolation import Intrusion, TenantEvidence, check_isolation, tenant_findings
+from tests.sim.checkers.metadata_log import CONFIG, QUOTA, REMOVE_TOPIC, SCRAM, Setting
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.cluster.users import client_id_of, first_credentials, user_of
 from tests.sim.history import History
-from tests.sim.intrusions.groups import ON_GROUPS
 from tests.sim.options.run_options import generate_options
 from tests.sim.options.tenants import ADMIN, ALICE, BOB
 from tests.sim.run import run_seed
@@ -112,7 +112,9 @@ def test_violation_of_acls_is_a_finding(details: dict[str, object], expected: st
     "intrusion",
     [
         Intrusion("Fetch v12", BROKER, (29,), (29, 29)),
-        Intrusion("CreateTopics v7", BROKER, (29,), (7,)),
+        Intrusion("Fetch v12", BROKER, (29,), (29,), errors_of_missing=(29,)),
+        Intrusion("CreateTopics v7", BROKER, (29,), (7,), errors_of_missing=(29,)),
+        Intrusion("CreateTopics v7", BROKER, (29,), (29,), errors_of_missing=(7,)),
         Intrusion("ListGroups v5", BROKER, None),
     ],
 )
@@ -126,7 +128,7 @@ def test_refused_request_of_a_hostile_tenant_has_no_finding(intrusion: Intrusion
         (Intrusion("Fetch v12", BROKER, (29,)), "has no error instead of (29,)"),
         (Intrusion("Fetch v12", BROKER, (29,), (29, 3)), "has the errors (29, 3)"),
         (Intrusion("ListGroups v5", BROKER, None, leaked=("b'bob-group'",)), "the response contains b'bob-group'"),
-        (Intrusion("Fetch v12", BROKER, (29,), (29,), reveals=True), "shows whether the name exists"),
+        (Intrusion("Fetch v12", BROKER, (29,), (29,), errors_of_missing=(3,)), "shows whether the name exists"),
         (Intrusion("login", BROKER, None, carried_out=True), "was carried out"),
     ],
 )
@@ -141,6 +143,24 @@ def test_offset_that_another_tenant_committed_is_a_finding() -> None:
     assert len(list(tenant_findings(tenants))) == 2
     tenants.offsets_expire = True
     assert len(list(tenant_findings(tenants))) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (Setting(9, SCRAM, "bob"), 1),
+        (Setting(9, QUOTA, ""), 1),
+        (Setting(9, CONFIG, "ledger"), 1),
+        (Setting(9, CONFIG, "1"), 1),
+        (Setting(9, CONFIG, "__consumer_offsets"), 0),
+        (Setting(8, CONFIG, "ledger"), 0),
+        (Setting(9, REMOVE_TOPIC, "scratch"), 0),
+        (Setting(9, REMOVE_TOPIC, "ledger"), 1),
+    ],
+)
+def test_setting_of_another_tenant_that_changes_is_a_finding(setting: Setting, expected: int) -> None:
+    tenants = TenantEvidence(settings=[setting], set_up_to=8, topics=("ledger",))
+    assert len(list(tenant_findings(tenants))) == expected
 
 
 def test_record_that_another_tenant_wrote_is_a_finding() -> None:
@@ -173,7 +193,6 @@ def test_run_with_acls_has_no_finding_and_reaches_its_events() -> None:
     result = run_seed(SECURED_SEED, options=options)
     assert result.findings == []
     assert result.security
-    assert result.counters["intrusion refused"] > len(ON_GROUPS) / 2
+    assert result.counters["intrusion refused"]
     assert result.counters["ACL changed"]
     assert result.counters["ACL probe denied"]
-    assert result.counters["login of an intruder refused"]

@@ -1,0 +1,24 @@
+"""Tests of applications against real brokers: fixtures for pytest, and fault injection.
+
+`odradek.testing.plugin` is the pytest plugin. The names of this package are imported at first use, because pytest
+imports the plugin in each environment that has Odradek.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.testing.kafka import Kafka
+    from odradek.testing.kafka_cluster import KafkaCluster
+    from odradek.testing.spec import KafkaClusterFactory
+
+__all__ = ["Kafka", "KafkaCluster", "KafkaClusterFactory"]
+
+_MODULES = {"Kafka": "kafka", "KafkaCluster": "kafka_cluster", "KafkaClusterFactory": "spec"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,177 @@
+"""The pytest plugin of Odradek: the fixtures `kafka` and `kafka_cluster`, and the marker `kafka`.
+
+pytest imports this module in each environment that has Odradek. It imports the rest at the first use of a fixture, and
+starts no process for tests that do not use one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from odradek.testing.kafka import Kafka
+    from odradek.testing.kafka_cluster import KafkaCluster
+    from odradek.testing.pool import ClusterPool
+    from odradek.testing.spec import ClusterSpec, KafkaClusterFactory, Requirements
+
+MARKER = "kafka"
+FIXTURE = "kafka"
+LOG_LINES = 30
+"""Lines at the end of each broker's log in the report of a failed test."""
+LOG_BYTES = 16_384
+"""Bytes at the end of a log in which these lines are searched."""
+
+_POOL = pytest.StashKey["ClusterPool"]()
+_KEEP_LOGS = pytest.StashKey[bool]()
+_USED = pytest.StashKey["list[KafkaCluster]"]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marker."""
+    config.addinivalue_line(
+        "markers", f"{MARKER}(brokers=1, topics={{}}, settings={{}}, security=None): cluster of the fixture {FIXTURE}"
+    )
+
+
+# ---- fixtures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """Provide a cluster of real brokers, with parameters from the marker `kafka`. Tests share it and leave no topic."""
+    from odradek.testing.kafka import Kafka
+
+    requirements = _requirements(request.node)
+    pool = _pool(request.config)
+    cluster = pool.cluster(requirements.spec)
+    _used(request.node).append(cluster)
+    try:
+        for name, partitions in requirements.topics.items():
+            cluster.create_topic(name, partitions)
+        yield Kafka(cluster, request.node.name)
+    finally:
+        _reset(pool, requirements.spec, cluster)
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaClusterFactory]:
+    """Provide a function that starts clusters of this test alone. They end with the test."""
+    from odradek.testing.spec import ClusterSpec
+
+    pool = _pool(request.config)
+    started: list[KafkaCluster] = []
+
+    def start(
+        brokers: int = 1, *, settings: dict[str, object] | None = None, security: str | None = None
+    ) -> KafkaCluster:
+        cluster = pool.start(ClusterSpec.of(brokers, settings, security))
+        started.append(cluster)
+        _used(request.node).append(cluster)
+        return cluster
+
+    yield start  # type: ignore[misc]  # the protocol has wider types
+    for cluster in started:
+        cluster.close()
+
+
+def _reset(pool: ClusterPool, spec: ClusterSpec, cluster: KafkaCluster) -> None:
+    """Make the cluster ready for the next test. If that fails, the next test gets a new cluster."""
+    try:
+        cluster.reset()
+    except Exception:
+        pool.discard(spec)
+        raise
+
+
+def _pool(config: pytest.Config) -> ClusterPool:
+    from odradek.testing.pool import ClusterPool
+
+    if _POOL not in config.stash:
+        config.stash[_POOL] = ClusterPool()
+    return config.stash[_POOL]
+
+
+def _used(item: pytest.Item) -> list[KafkaCluster]:
+    return item.stash.setdefault(_USED, [])
+
+
+def _requirements(item: pytest.Item) -> Requirements:
+    from odradek.testing.spec import BadMarker, Requirements, requirements_of
+
+    marker = item.get_closest_marker(MARKER)
+    if marker is None:
+        return Requirements()
+    try:
+        return requirements_of(marker.kwargs, marker.args)
+    except BadMarker as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from None
+
+
+# ---- start in the background ----------------------------------------------------------------------------------------
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the cluster of the first test that needs one. A worker of xdist does not know its tests yet."""
+    config = session.config
+    if not config.option.collectonly and not hasattr(config, "workerinput"):
+        _warm(session.items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Start the cluster of the next test while this test runs."""
+    _warm([each for each in (item, nextitem) if each is not None])
+    return (yield)
+
+
+def _warm(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if _uses_kafka(item):
+            with suppress(pytest.UsageError):  # the fixture reports it
+                _pool(item.config).warm(_requirements(item).spec)
+            if len(items) > 2:
+                return
+
+
+def _uses_kafka(item: pytest.Item) -> bool:
+    """Return True if the test uses this plugin's fixture `kafka`. A project can have a fixture with the same name."""
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    definitions = known.get(FIXTURE, ())
+    return bool(definitions) and definitions[-1].func.__module__ == __name__
+
+
+# ---- logs and end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the brokers to the report of a failed test, and keep the log files."""
+    report = yield
+    clusters = item.stash.get(_USED, [])
+    if report.failed and clusters:
+        item.config.stash[_KEEP_LOGS] = True
+        for cluster in clusters:
+            for node_id in cluster.node_ids:
+                path = cluster.directory.log(node_id)
+                if path.exists():
+                    report.sections.append((f"log of broker {node_id}: {path}", _last_lines(path.read_bytes())))
+    return report
+
+
+def _last_lines(content: bytes) -> str:
+    return "\n".join(content[-LOG_BYTES:].decode(errors="replace").splitlines()[-LOG_LINES:])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End all clusters."""
+    pool = config.stash.get(_POOL, None)
+    if pool is not None:
+        del config.stash[_POOL]
+        pool.close(keep_logs=config.stash.get(_KEEP_LOGS, False))

@@ -1,0 +1,103 @@
+"""The pytest plugin in projects outside of this repository."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.plugin_runs import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop
+
+SHOP = """
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
+
+from odradek.testing import Kafka
+
+used = []
+
+
+def test_sync(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    producer = Producer(kafka.client_config("confluent-kafka"))
+    producer.produce(topic, b"42")
+    assert producer.flush(10) == 0
+    assert kafka.values(topic) == [b"42"]
+    used.append((kafka.bootstrap, topic))
+
+
+async def test_async(kafka: Kafka) -> None:
+    topic = kafka.topic("orders")
+    assert topic.startswith("orders-")
+    async with AIOKafkaProducer(**kafka.client_config("aiokafka")) as producer:
+        await producer.send_and_wait(topic, b"43")
+    assert kafka.values(topic) == [b"43"]
+    used.append((kafka.bootstrap, topic))
+
+
+@pytest.mark.kafka(topics={"orders": 3})
+def test_topics_of_the_marker_exist_and_earlier_ones_are_deleted(kafka: Kafka) -> None:
+    [(first, one), (second, other)] = used
+    assert first == second == kafka.bootstrap
+    names = set(Producer(kafka.client_config("confluent-kafka")).list_topics().topics)
+    assert "orders" in names and not names & {one, other}
+
+
+def test_that_fails(kafka: Kafka) -> None:
+    assert not kafka.group()
+"""
+NO_KAFKA = """
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def kafka() -> str:
+    return "of the project"
+
+
+def test_other(kafka: str) -> None:
+    assert kafka == "of the project"
+    assert "odradek.local" not in sys.modules
+"""
+MARKERS = """
+import pytest
+
+@pytest.mark.kafka(broker=3)
+def test_unknown_argument(kafka): pass
+"""
+
+
+def test_tests_share_a_cluster_and_a_failure_shows_the_logs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_shop.py", SHOP)
+    run = project.run()
+    assert run.counts == {"passed": 3, "failed": 1}, run.output
+    [directory] = project.left()
+    assert f"log of broker 1: {directory}/cluster-1/broker-1.log" in run.output
+    assert "listening" in run.output
+    assert [path.name for path in directory.glob("cluster-1/broker-1*")] == ["broker-1.log", "broker-1.properties"]
+
+
+def test_plugin_imports_and_starts_nothing_without_its_fixtures(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_other.py", NO_KAFKA)
+    run = project.run()
+    assert run.counts == {"passed": 1}, run.output
+    assert project.left() == []
+
+
+def test_marker_with_an_unknown_argument_is_an_error_with_its_name(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_markers.py", MARKERS)
+    run = project.run()
+    assert "marker kafka: broker is unknown; use keyword arguments of brokers, topics" in run.output
+    assert run.code != 0

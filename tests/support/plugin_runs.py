@@ -1,0 +1,67 @@
+"""Run pytest with the plugin of `odradek.testing` in a project of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIMEOUT_S = 120
+# The entry point of the installed package has the name `odradek`. These options also work where it is not installed.
+PLUGIN = ("-p", "no:odradek", "-p", "odradek.testing.plugin")
+OTHERS_OFF = ("-p", "no:randomly", "-p", "no:cacheprovider", "--strict-markers")
+CONFIGURATION = """[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Result of a run of pytest: exit code, output, and the number of tests by outcome."""
+
+    code: int
+    output: str
+    counts: dict[str, int]
+
+
+class Project:
+    """Folder of a project outside of this repository, with its tests."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path / "tmp"
+        self.temporary.mkdir()
+        (path / "pytest.ini").write_text(CONFIGURATION)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the project."""
+        (self.path / name).write_text(text)
+
+    def run(self, *arguments: str) -> Run:
+        """Run pytest on the tests of the project."""
+        completed = subprocess.run(
+            [sys.executable, "-m", "pytest", *PLUGIN, *OTHERS_OFF, *arguments],
+            cwd=self.path,
+            env=os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        output = completed.stdout + completed.stderr
+        last = output.strip().splitlines()[-1] if output.strip() else ""
+        counts = {kind.removesuffix("s") if kind == "errors" else kind: int(n) for n, kind in COUNT.findall(last)}
+        return Run(completed.returncode, output, counts)
+
+    def left(self) -> list[Path]:
+        """Return the directories of test runs that exist."""
+        return sorted(self.temporary.glob("odradek-tests-*/run-*"))

@@ -30,7 +30,7 @@ from odradek.local.launch import (
 )
 from odradek.local.output import FAILED, errors
 from odradek.local.plan import BROKERS_MAX, Plan
-from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
+from odradek.local.processes import USAGE, BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import complete_start
 from odradek.local.security import ADMIN, Mode, Security
@@ -70,6 +70,14 @@ Port = Annotated[
         min=0,
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Set a property of all brokers, by Kafka's name.", metavar="NAME=VALUE"),
+]
+BrokerSettings = Annotated[
+    list[str] | None,
+    typer.Option("--broker", help="Set a property of one broker, such as 2:broker.rack=b.", metavar="N:NAME=VALUE"),
+]
 
 
 def up(
@@ -80,10 +88,8 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Exit when the cluster is ready, and leave it running.")
     ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set a property of all brokers, by Kafka's name.", metavar="NAME=VALUE"),
-    ] = None,
+    settings: Settings = None,
+    broker_settings: BrokerSettings = None,
     two_phase_commit: TwoPhaseCommit = False,
     secure: Secure = False,
     empty: Empty = False,
@@ -108,13 +114,15 @@ def up(
       odradek up --dir /var/tmp/kafka --port 19092 --detach
 
       odradek up --brokers 1 --set num.partitions=6
+
+      odradek up --broker 1:broker.rack=a --broker 2:broker.rack=b
     """
     cluster = ClusterDirectory(directory)
     enabled = (TWO_PHASE_COMMIT,) if two_phase_commit else ()
-    options = StartOptions(
-        brokers, host, port, (*(settings or ()), *enabled), Security(Mode.SASL_SSL) if secure else None
-    )
     with exit_on_failure():
+        security = Security(Mode.SASL_SSL) if secure else None
+        of_brokers = tuple(map(broker_setting, broker_settings or ()))
+        options = StartOptions(brokers, host, port, (*(settings or ()), *enabled), security, of_brokers)
         require_supported_platform()
     with exit_on_failure(), cluster.exclusive_start():
         state = cluster.read_state()
@@ -276,11 +284,23 @@ def refuse_conflicting_options(cluster: ClusterDirectory, state: ClusterState, o
         conflict = f"holds a running cluster with other addresses ({plan.bootstrap})"
     elif options.security not in {None, plan.security}:
         conflict = "holds a running cluster with other security"
-    elif options.settings and list(options.settings) != plan.settings:
+    elif (options.settings and list(options.settings) != plan.settings) or (
+        options.broker_settings
+        and list(options.broker_settings)
+        != [(node_id, each) for node_id, settings in plan.broker_settings.items() for each in settings]
+    ):
         conflict = "holds a running cluster with other settings"
     else:
         return
     raise BrokerFailed(f"{cluster.path} {conflict}; stop it with: odradek down --dir {cluster.path}")
+
+
+def broker_setting(text: str) -> tuple[int, str]:
+    """Return node id and setting of a value of --broker. Raise BrokerFailed."""
+    number, separator, setting = text.partition(":")
+    if not separator or not number.isdecimal() or "=" not in setting:
+        raise BrokerFailed(f"--broker {text}: write it as N:name=value, for example 2:broker.rack=b", USAGE)
+    return int(number), setting.strip()
 
 
 def require_state(cluster: ClusterDirectory) -> ClusterState:

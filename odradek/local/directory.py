@@ -318,9 +318,9 @@ class ClusterDirectory:
         inter_broker = {int(node_id): int(port) for node_id, port in plan_row.get("inter_broker", {}).items()}
         security = None if plan_row.get("security") is None else Security(**plan_row["security"])
         cluster_id, host, settings = str(plan_row["cluster_id"]), str(plan_row["host"]), list(plan_row["settings"])
-        plan = Plan(
-            cluster_id, host, ports, settings, metrics, inter_broker, bool(plan_row.get("has_secret")), security
-        )
+        of_brokers = {int(node_id): list(pairs) for node_id, pairs in plan_row.get("broker_settings", {}).items()}
+        has_secret = bool(plan_row.get("has_secret"))
+        plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker, has_secret, security, of_brokers)
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
         return ClusterState(
             plan,

@@ -44,6 +44,8 @@ INTER_BROKER_PORT_OFFSET = 2_000
 NODE_ID = "node.id"
 SINGLE_NODE_ID = "1"
 """Node id of the broker of a cluster that has only one."""
+FIXED_PROPERTIES = (NODE_ID, "log.dirs", "controller.quorum.voters", "odradek.cluster.id")
+"""Properties that no option can set for one broker: the cluster needs its own values."""
 PER_BROKER_PROPERTIES = ("log.dirs", "listeners", "advertised.listeners")
 """Properties whose values must differ between the brokers of one machine. A cluster of one broker may set them."""
 
@@ -57,6 +59,8 @@ class StartOptions:
     port: int | None = None
     settings: tuple[str, ...] = ()
     security: Security | None = None
+    broker_settings: tuple[tuple[int, str], ...] = ()
+    """Node ids with properties of these brokers alone, as `name=value`."""
 
 
 def require_supported_platform() -> None:
@@ -79,6 +83,7 @@ def make_plan(
     """
     count = _broker_count(directory, state, options.brokers)
     _refuse_per_broker_properties(options.settings, count)
+    of_brokers = _broker_settings(options.broker_settings, count)
     security = _security(directory, state, options)
     last = state.plan if state is not None and len(state.plan.ports) == count else None
     host = options.host or (last.host if last else DEFAULT_HOST)
@@ -104,7 +109,22 @@ def make_plan(
     inter_broker = _inter_broker_ports(last, ports, options, reserved)
     authenticates = _value(options.settings, AUTHENTICATION_NAME) != NO_AUTHENTICATION
     has_secret = authenticates and not _is_set(options.settings, CLUSTER_SECRET_FILE)
-    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker, has_secret, security), reserved
+    settings = list(options.settings)
+    plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker, has_secret, security, of_brokers)
+    return plan, reserved
+
+
+def _broker_settings(given: Sequence[tuple[int, str]], count: int) -> dict[int, list[str]]:
+    """Return the properties of single brokers by node id. Raise BrokerFailed for another broker or property."""
+    settings: dict[int, list[str]] = {}
+    for node_id, setting in given:
+        name = setting.partition("=")[0].strip()
+        if not 1 <= node_id <= count:
+            raise BrokerFailed(f"--broker {node_id}:{setting}: the node ids are 1 to {count}; correct it", USAGE)
+        if name in FIXED_PROPERTIES:
+            raise BrokerFailed(f"--broker {node_id}:{setting}: the cluster sets {name}; remove it, or use --dir", USAGE)
+        settings.setdefault(node_id, []).append(setting)
+    return settings
 
 
 def _security(directory: ClusterDirectory, state: ClusterState | None, options: StartOptions) -> Security | None:
@@ -256,7 +276,7 @@ def launch(
                 node_id,
                 config,
                 directory.log(node_id),
-                tuple(settings),
+                (*settings, *state.plan.broker_settings.get(node_id, ())),
                 lifeline,
                 directory.profile(node_id) if profile else None,
             )

@@ -49,7 +49,8 @@ class LocalCluster:
 
     All brokers terminate when this process terminates, even if it is killed. A broker keeps its port when it is
     restarted, so that clients find it again. Clusters of three and more brokers have a replication factor of 3 and
-    min.insync.replicas=2, unless `settings` has other values.
+    min.insync.replicas=2, unless `settings` has other values. New groups do not wait for further members
+    (group.initial.rebalance.delay.ms=0).
 
     Args:
         brokers: Number of brokers. Their node ids are 1, 2, ...
@@ -58,6 +59,7 @@ class LocalCluster:
         host: Address that the brokers listen on.
         port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
         settings: Properties of all brokers, by Kafka's names.
+        broker_settings: Properties of single brokers, such as `{2: {"broker.rack": "b"}}`. They override `settings`.
         stop_timeout_s: Seconds without progress after which a stopping broker is killed.
         security: `ssl`, `mtls` or `sasl_ssl`, or a `Security` with the names of users. The cluster makes certificates
             and passwords, and `client_config` returns the settings of clients. None: plain text, or as in the
@@ -77,6 +79,7 @@ class LocalCluster:
         settings: Mapping[str, object] | None = None,
         stop_timeout_s: float = STOP_TIMEOUT_S,
         security: Security | str | None = None,
+        broker_settings: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers={brokers}: the number must be between 1 and {BROKERS_MAX}")
@@ -86,7 +89,12 @@ class LocalCluster:
         pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
         self._stop_timeout_s = stop_timeout_s
         secured = Security(security) if isinstance(security, str) else security
-        self._options = StartOptions(brokers, host, port, pairs, secured)
+        of_brokers = tuple(
+            (node_id, f"{name}={value}")
+            for node_id, own in (broker_settings or {}).items()
+            for name, value in own.items()
+        )
+        self._options = StartOptions(brokers, host, port, pairs, secured, of_brokers)
         self._plan: Plan | None = None
         self._lifeline: Lifeline | None = None
         self._processes: dict[int, BrokerProcess] = {}

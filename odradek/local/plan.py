@@ -38,6 +38,8 @@ NO_AUTHENTICATION = "none"
 SECRET_FILE_NAME = "cluster.secret"  # noqa: S105  the name of a file
 """Name of the file with the cluster secret, in the directory of the cluster."""
 METRICS_LISTENER = "odradek.metrics.listener"
+INITIAL_REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
+"""Property that delays the first read of each new group, by three seconds unless it is set."""
 HEADER = "# Overwritten at every start of this local cluster. To change a property: odradek up --set name=value"
 
 
@@ -55,6 +57,7 @@ class Plan:
             a setting, or while brokers run that an earlier version started.
         has_secret: True if the brokers authenticate to each other with the secret in the directory.
         security: TLS and users of the cluster. None: plain text.
+        broker_settings: Properties of single brokers as `name=value`, by node id. They override `settings`.
     """
 
     cluster_id: str
@@ -65,6 +68,11 @@ class Plan:
     inter_broker: dict[int, int] = field(default_factory=dict)
     has_secret: bool = False
     security: Security | None = None
+    broker_settings: dict[int, list[str]] = field(default_factory=dict)
+
+    def settings_of(self, node_id: int) -> list[str]:
+        """Return the properties of one broker as `name=value`. The last value of a property counts."""
+        return [*self.settings, *self.broker_settings.get(node_id, ())]
 
     @property
     def client_listener(self) -> str:
@@ -100,7 +108,9 @@ class Plan:
 
     def metrics_url(self, node_id: int) -> str | None:
         """Return the URL of a broker's metrics for clients on this machine, or None if it exports none."""
-        listeners = [pair.partition("=")[2] for pair in self.settings if pair.startswith(f"{METRICS_LISTENER}=")]
+        listeners = [
+            pair.partition("=")[2] for pair in self.settings_of(node_id) if pair.startswith(f"{METRICS_LISTENER}=")
+        ]
         if listeners:
             host, _, port = listeners[-1].strip().rpartition(":")
             if not port.isdecimal() or not int(port):
@@ -125,6 +135,7 @@ class Plan:
             "log.dirs": str(data),
             "odradek.cluster.id": self.cluster_id,
             "controller.quorum.voters": ",".join(f"{voter}@{self.voter_address(voter)}" for voter in self.voters),
+            INITIAL_REBALANCE_DELAY: "0",
         }
         if self.inter_broker:
             rows[INTER_BROKER_LISTENER_NAME] = INTER_BROKER_LISTENER

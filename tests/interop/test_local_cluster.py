@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from odradek import BrokerFailed, LocalCluster
 from odradek.local.directory import ClusterDirectory
@@ -254,8 +255,13 @@ def test_ctrl_c_stops_all_brokers_with_a_controlled_shutdown(tmp_path: Path) -> 
 
 
 def test_local_cluster_commits_without_any_one_broker(tmp_path: Path) -> None:
-    with LocalCluster(brokers=3, directory=tmp_path) as cluster:
+    racks = {node_id: f"rack-{node_id}" for node_id in (1, 2, 3)}
+    settings = {node_id: {"broker.rack": rack} for node_id, rack in racks.items()}
+    with LocalCluster(brokers=3, directory=tmp_path, broker_settings=settings) as cluster:
         bootstrap = cluster.bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        nodes = admin.describe_cluster().result(30).nodes
+        assert {node.id: node.rack for node in nodes} == racks
         commit(bootstrap, "t", b"0")
         for node_id in cluster.node_ids:
             cluster.kill(node_id)

@@ -13,9 +13,11 @@ from odradek.broker.quorum.discovery import find_quorum
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.runtime.tasks import Tasks
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
+from tests.support.running_node import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,6 +62,14 @@ async def test_controller_serves_kafkas_controller_apis_alone_and_is_not_offered
         for node_id, kind in ((1, BROKERS), (2, CONTROLLERS)):
             refused = await cluster.call(node_id, DescribeClusterRequest(endpoint_type=kind), 1)
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+async def test_node_with_the_id_0_allocates_producer_ids(tmp_path: Path) -> None:
+    async with running(tmp_path, "node.id=0") as node:
+        brokers = (await node.call(MetadataRequest(topics=[]), 12)).brokers
+        assert [broker.node_id for broker in brokers] == [0]
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+        assert (await node.until_not_busy(request, 4)).error_code == ErrorCode.NONE
 
 
 async def test_broker_finds_voters_and_cluster_id_at_a_controller(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from odradek.local.launch import (
     make_plan,
     new_cluster_id,
 )
-from odradek.local.plan import Plan
+from odradek.local.plan import Plan, value_of
 from odradek.local.processes import USAGE, BrokerFailed
 from odradek.source_commit import source_commit
 from tests.support.ports import free_port
@@ -57,6 +57,7 @@ def test_topics_are_replicated_from_three_brokers_on() -> None:
         "log.dirs": "/data",
         "odradek.cluster.id": "q7cB0kFhTx2nUoWcD4vJ8g",
         "controller.quorum.voters": "1@127.0.0.1:11092,2@127.0.0.1:11093,3@127.0.0.1:11094",
+        "group.initial.rebalance.delay.ms": "0",
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
         "transaction.state.log.replication.factor": "3",
@@ -176,6 +177,37 @@ def test_variable_that_differs_between_brokers_is_refused_in_the_environment(
     with pytest.raises(BrokerFailed, match=f"{variable} in the environment: each broker has its own") as refused:
         make_plan(ClusterDirectory(tmp_path), None, StartOptions(brokers, None, 0))
     assert refused.value.exit_code == USAGE
+
+
+def test_setting_of_one_broker_overrides_that_of_all_and_is_kept_in_the_directory(tmp_path: Path) -> None:
+    cluster = ClusterDirectory(tmp_path)
+    options = StartOptions(2, None, 0, ("broker.rack=x",), broker_settings=((2, "broker.rack=b"),))
+    new_plan, ports = make_plan(cluster, None, options)
+    ports.close()
+    assert [value_of(new_plan.settings_of(node_id), "broker.rack") for node_id in (1, 2)] == ["x", "b"]
+    cluster.write_state(ClusterState(new_plan))
+    state = cluster.read_state()
+    assert state is not None
+    assert state.plan == new_plan
+
+
+@pytest.mark.parametrize(
+    ("node_id", "setting"), [(3, "broker.rack=b"), (0, "broker.rack=b"), (1, "node.id=7"), (1, "log.dirs=/data")]
+)
+def test_setting_of_an_unknown_broker_or_of_a_fixed_property_is_refused(
+    tmp_path: Path, node_id: int, setting: str
+) -> None:
+    options = StartOptions(2, None, 0, broker_settings=((node_id, setting),))
+    with pytest.raises(BrokerFailed, match=f"--broker {node_id}:{setting}: the ") as refused:
+        make_plan(ClusterDirectory(tmp_path), None, options)
+    assert refused.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize("text", ["broker.rack=b", "x:broker.rack=b", "1:broker.rack", "1=broker.rack:b"])
+def test_value_of_the_option_broker_needs_node_id_name_and_value(text: str) -> None:
+    result = CliRunner().invoke(app, ["up", "--broker", text])
+    assert result.exit_code == USAGE
+    assert "write it as N:name=value" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("setting", ["log.dirs=/data", "node.id=1"])

@@ -21,7 +21,8 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
-from odradek.broker.security.token_requests import check_connection, principal_of
+from odradek.broker.requests.context import Access
+from odradek.broker.security.token_requests import FOR_ITSELF, check_connection, principal_of
 from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 from odradek.cluster.controller.messages.tokens import NewToken
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -40,6 +41,9 @@ async def handle(context: QuorumRequestContext, request: CreateDelegationTokenRe
     created = await context.quorum.controller.create_token(
         NewToken(str(owner), str(requester), renewers, request.max_lifetime_ms)
     )
+    if owner == requester and context.audit is not None:
+        access = Access(AclOperation.CREATE_TOKENS, ResourceType.USER, (str(owner),), rule=FOR_ITSELF)
+        context.audit.changed(context, access)
     token = created.token
     return CreateDelegationTokenResponse(
         ErrorCode.NONE,

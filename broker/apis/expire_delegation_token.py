@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
-from odradek.broker.security.token_requests import check_connection
+from odradek.broker.security.token_requests import audited, check_connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -24,9 +24,11 @@ from odradek.protocol.messages.expire_delegation_token import (
 
 
 async def handle(context: QuorumRequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    expires_ms = await context.quorum.controller.expire_token(
-        str(context.session.principal), bytes(request.hmac), request.expiry_time_period_ms
-    )
+    principal, hmac = str(context.session.principal), bytes(request.hmac)
+    controller = context.quorum.controller
+    token_id = controller.token_id(hmac)  # before the change, which can remove it
+    change = controller.expire_token(principal, hmac, request.expiry_time_period_ms)
+    expires_ms = await audited(context, token_id, change)
     return ExpireDelegationTokenResponse(ErrorCode.NONE, expires_ms)
 
 

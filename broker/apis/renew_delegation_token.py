@@ -17,15 +17,17 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
-from odradek.broker.security.token_requests import check_connection
+from odradek.broker.security.token_requests import audited, check_connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 
 async def handle(context: QuorumRequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    expires_ms = await context.quorum.controller.renew_token(
-        str(context.session.principal), bytes(request.hmac), request.renew_period_ms
-    )
+    principal, hmac = str(context.session.principal), bytes(request.hmac)
+    controller = context.quorum.controller
+    token_id = controller.token_id(hmac)  # before the change, which can remove it
+    change = controller.renew_token(principal, hmac, request.renew_period_ms)
+    expires_ms = await audited(context, token_id, change)
     return RenewDelegationTokenResponse(ErrorCode.NONE, expires_ms)
 
 

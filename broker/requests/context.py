@@ -30,6 +30,8 @@ class Access:
     resource: ResourceType
     names: Sequence[str]
     about: Iterable[str] = ()
+    rule: str = ""
+    """The deciding rule, if the operation needs no ACL. Empty: the authorizer decides."""
 
 
 class Audit(Protocol):

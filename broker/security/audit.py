@@ -113,7 +113,7 @@ class AuditLog:
             operation=access.operation.name,
             resource=access.resource.name,
             names=_shortened(names),
-            rule=str(decision)[: 2 * NAME_CHARACTERS_MAX],
+            rule=(access.rule or str(decision))[: 2 * NAME_CHARACTERS_MAX],
             **more,
         )
 

@@ -1,9 +1,34 @@
-"""Rule for requests about delegation tokens: the connections on which they are served."""
+"""Rules for requests about delegation tokens: the connections on which they are served, and the audit log."""
 
-from odradek.broker.requests.context import RequestContext
-from odradek.cluster.authorizer import ANONYMOUS, Principal
+from collections.abc import Awaitable
+from typing import Final
+
+from odradek.broker.requests.context import Access, RequestContext
+from odradek.cluster.authorizer import ANONYMOUS, AclOperation, Principal, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.security_protocol import SecurityProtocol
+
+FOR_ITSELF: Final = "a user may create tokens for itself"
+OWNER_OR_RENEWER: Final = "the principal is the owner or a renewer of the token"
+NEITHER: Final = "the principal is neither the owner nor a renewer of the token"
+
+
+async def audited(context: RequestContext, token_id: str | None, change: Awaitable[int]) -> int:
+    """Return the result of the renewal or expiration of a token. The audit log has the decision, which no ACL makes."""
+    audit = context.audit
+    try:
+        expires_ms = await change
+    except Refusal as refusal:
+        if audit is not None and refusal.error is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH:
+            audit.denied(context, _access(token_id, NEITHER))
+        raise
+    if audit is not None:
+        audit.changed(context, _access(token_id, OWNER_OR_RENEWER))
+    return expires_ms
+
+
+def _access(token_id: str | None, rule: str) -> Access:
+    return Access(AclOperation.ALTER, ResourceType.DELEGATION_TOKEN, (token_id or "",), rule=rule)
 
 
 def check_connection(context: RequestContext, request: object = None) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from odradek import client
 from odradek.broker.requests.session_login import LoginState
+from odradek.broker.security.token_requests import FOR_ITSELF, NEITHER, OWNER_OR_RENEWER
 from odradek.cluster.authorizer import Principal
 from odradek.protocol.acls import AclOperation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode
@@ -203,6 +205,29 @@ async def test_acls_permit_to_create_and_to_list_tokens_of_another_user(rig: Rig
     assert await listed(alice, "bob") == [made.token_id]
     refused = await alice.call(RenewDelegationTokenRequest(made.hmac, -1), 2)
     assert refused.error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+async def test_audit_log_has_changes_and_refusals_that_no_acl_decides(rig: Rig) -> None:
+    alice, bob = await client_of(rig, "alice", "s3cret"), await client_of(rig, "bob", "b0b")
+    with structlog.testing.capture_logs() as logs:
+        created = await create(alice)
+        await alice.call(RenewDelegationTokenRequest(created.hmac, -1), 2)
+        await bob.call(ExpireDelegationTokenRequest(created.hmac, -1), 2)
+        await alice.call(ExpireDelegationTokenRequest(created.hmac, -1), 2)
+        await alice.call(ExpireDelegationTokenRequest(created.hmac, -1), 2)
+    events = [
+        (log["event"], log["principal"], log["api"], log["operation"], log["names"], log["rule"])
+        for log in logs
+        if log.get("logger") == "odradek.audit"
+    ]
+    renew, expire, token = "RenewDelegationToken", "ExpireDelegationToken", [created.token_id]
+    assert events == [
+        ("change allowed", "User:alice", "CreateDelegationToken", "CREATE_TOKENS", ["User:alice"], FOR_ITSELF),
+        ("change allowed", "User:alice", renew, "ALTER", token, OWNER_OR_RENEWER),
+        ("operation denied", "User:bob", expire, "ALTER", token, NEITHER),
+        ("change allowed", "User:alice", expire, "ALTER", token, OWNER_OR_RENEWER),
+    ]
+    assert token_password(bytes(created.hmac)) not in str(logs)
 
 
 async def test_client_library_creates_renews_expires_and_uses_tokens(rig: Rig) -> None:

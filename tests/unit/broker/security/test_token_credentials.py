@@ -16,6 +16,7 @@ from odradek.cluster.metadata.records import RemoveDelegationTokenRecord, encode
 from odradek.cluster.metadata.replay.tokens import token_record
 from odradek.cluster.metadata.tokens import DelegationToken
 from odradek.cluster.raft.batches import LogBatch
+from odradek.cluster.raft.messages import EpochEnd
 from odradek.protocol.sasl import scram
 from odradek.protocol.sasl.delegation_token import token_password
 from odradek.protocol.sasl.mechanism import AuthenticationFailed, Identity
@@ -100,6 +101,25 @@ async def test_token_is_usable_when_its_credential_is_computed_until_it_expires(
     rig.now_ms = 201
     with pytest.raises(AuthenticationFailed):
         rig.log_in("one")
+
+
+async def test_credentials_are_computed_after_a_snapshot_and_forgotten_by_one(rig: Rig) -> None:
+    def load(offset: int, *tokens: str) -> None:
+        rows = tuple((None, encode_record(token_record(name, TOKEN))) for name in tokens)
+        loading = rig.metadata.on_snapshot(EpochEnd(1, offset + 1))
+        loading.take([LogBatch(0, len(rows) - 1, 1, rows)])
+        loading.done()
+
+    load(10, "one", "two")
+    await rig.compute()
+    await rig.compute()
+    assert rig.log_in("one")
+    assert rig.log_in("two")
+    load(20, "two")
+    assert rig.log_in("two")
+    with pytest.raises(AuthenticationFailed):
+        rig.log_in("one")
+    assert rig.computed == 2
 
 
 async def test_renewal_computes_nothing_and_a_removed_token_is_forgotten(rig: Rig) -> None:

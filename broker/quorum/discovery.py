@@ -7,7 +7,8 @@ from typing import Final
 
 import structlog
 
-from odradek.broker.quorum.peers import Address, Channel, Peers
+from odradek.broker.quorum.peer_connection import Address
+from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.lifecycle.pause import sleep
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CLUSTER_METADATA

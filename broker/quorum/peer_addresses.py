@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from odradek.broker.config.addresses import Voter
-from odradek.broker.quorum.peers import TO_CONTROLLERS, Address, Channel
+from odradek.broker.quorum.peer_connection import Address
+from odradek.broker.quorum.peers import TO_CONTROLLERS, Channel
 from odradek.cluster.metadata.cache import MetadataCache
 
 

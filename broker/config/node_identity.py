@@ -101,8 +101,11 @@ def check_identity(config: Config) -> None:
     for address in _dialed(config):
         _check_dialed(config, address)
     served = [address for address in parse_listeners(config) if serves_principals(config, address)]
-    if ids and not served and mode not in {MOVE, PRINCIPAL_MOVE}:
+    has_principal = any(uses_principal(config, address) for address in _dialed(config))
+    if ids and not served and not has_principal and mode not in {MOVE, PRINCIPAL_MOVE}:
         raise ConfigError(f"{_MAPPING}: without effect, because nodes use the cluster secret; set {MODE}=principal")
+    if ids and served and not any(config.node_id in nodes for nodes in ids.values()):
+        raise ConfigError(f"{_MAPPING}: node {config.node_id} is missing; add the principal of this node")
     controllers = {address.name for address in served if CONTROLLER in address.roles}
     if served and not ids and not config.authorizer_class_name and not all(each.name in credentials for each in served):
         raise ConfigError(f"{_MAPPING}: not set, so that clients could act as nodes; name the principal of each node")
@@ -152,7 +155,8 @@ def _check_dialed(config: Config, address: ListenerAddress) -> None:
         raise ConfigError(f"{MODE}: {mode}, but the listener of nodes {name} has PLAINTEXT; use SASL_SSL or SSL")
     if protocol.uses_sasl and label not in config.given:
         raise ConfigError(f"{label}: not set, but nodes use the listener {name}, which has SASL; name a mechanism")
-    if not protocol.uses_sasl and config.on_listener(name).ssl_client_auth == "none":
+    is_own = address not in remote_listeners(config)
+    if not protocol.uses_sasl and is_own and config.on_listener(name).ssl_client_auth == "none":
         raise ConfigError(
             f"listener.name.{name.lower()}.ssl.client.auth: not set, but certificates are the identity of nodes; "
             "set it to required"
@@ -172,7 +176,8 @@ def _credential(config: Config, address: ListenerAddress) -> NodeCredential:
             f"{MODE}=principal. Credentials of SCRAM are in the metadata, which voters have only after an election. "
             "If brokers use it, name another listener in controller.listener.names"
         )
-    if mechanism not in config.on_listener(name).sasl_enabled_mechanisms:
+    is_own = address not in remote_listeners(config)
+    if is_own and mechanism not in config.on_listener(name).sasl_enabled_mechanisms:
         raise ConfigError(f"{label}: {mechanism} is not in sasl.enabled.mechanisms of the listener {name}; add it")
     module = login_module_of(config.on_listener(name, mechanism), name, mechanism)
     options: Mapping[str, str] = {} if module is None else module.options

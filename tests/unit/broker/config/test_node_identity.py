@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.config.addresses import parse_listeners, remote_listeners
 from odradek.broker.config.node_identity import (
     NodeCredential,
     identity_warnings,
@@ -93,6 +93,34 @@ def test_listener_for_controllers_has_its_own_mechanism() -> None:
         "SASL_SSL": NodeCredential("SCRAM-SHA-512", "admin", "s1"),
         "CONTROLLER": NodeCredential("PLAIN", "admin", "s1"),
     }
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SSL"])
+def test_broker_without_a_listener_for_controllers_has_a_principal_there(protocol: str) -> None:
+    """The settings with which a listener serves clients are those of the controllers."""
+    settings = (
+        "process.roles=broker",
+        "node.id=5",
+        "controller.quorum.voters=1@h:1",
+        "listeners=INTERNAL://:1,CLIENT://:2",
+        f"listener.security.protocol.map=INTERNAL:SSL,CLIENT:PLAINTEXT,CONTROLLER:{protocol}",
+        "inter.broker.listener.name=INTERNAL",
+        "controller.listener.names=CONTROLLER",
+        "listener.name.internal.ssl.client.auth=required",
+        f"{MODE}=principal",
+        f"{MAPPING}=1=User:a;5=User:admin",
+        *(
+            ("sasl.mechanism.controller.protocol=PLAIN", f"listener.name.controller.plain.sasl.jaas.config={OWN}")
+            if protocol == "SASL_SSL"
+            else ()
+        ),
+    )
+    expected = {"CONTROLLER": NodeCredential("PLAIN", "admin", "s1")} if protocol == "SASL_SSL" else {}
+    made = config(*settings)
+    assert node_credentials(made) == expected
+    assert [uses_principal(made, each) for each in remote_listeners(made)] == [True]
+    with pytest.raises(ConfigError, match="node 5 is missing; add the principal of this node"):
+        config(*settings, f"{MAPPING}=1=User:a")
 
 
 def test_credential_shows_no_password() -> None:

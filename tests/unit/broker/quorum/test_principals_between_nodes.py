@@ -262,3 +262,27 @@ def logins(nodes: NodeCluster) -> Counter[str]:
 async def produce_again(nodes: NodeCluster) -> None:
     assert await nodes.produce("t", b"w") is ErrorCode.NONE
     await nodes.until_in_sync("t", [1, 2, 3])
+
+
+@pytest.mark.full
+async def test_broker_alone_logs_in_at_a_controller_alone_by_its_principal(tmp_path: Path) -> None:
+    nodes = NodeCluster(tmp_path, 2, voters=1)
+    nodes.settings |= {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "odradek.node.principals": MAPPING,
+    }
+    try:
+        for node_id, role, listener in ((1, "controller", "CONTROLLER"), (2, "broker", "PLAINTEXT")):
+            nodes.settings["listener.name.controller.plain.sasl.jaas.config"] = jaas(f"node-{node_id}")
+            listeners = f"{listener}://127.0.0.1:{nodes.port(node_id)}"
+            nodes.make(
+                node_id, secret=secret(), process_roles=role, listeners=listeners, sasl_enabled_mechanisms="PLAIN"
+            )
+        await nodes.start_made(dict(nodes.nodes), ())
+        assert Principal("User", "node-2") in principals_of_nodes(nodes, "CONTROLLER")
+        assert (await nodes.call(2, MetadataRequest(topics=[]), 12)).brokers
+    finally:
+        await nodes.stop()

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from odradek.broker.config.connections import OVERRIDES, parse_overrides
-from odradek.broker.config.properties import PROPERTIES, PROPERTY_OF_LISTENER, WITH_PREFIX_ALONE, Config
+from odradek.broker.config.properties import (
+    PROPERTIES,
+    PROPERTY_OF_LISTENER,
+    WITH_PREFIX_ALONE,
+    Config,
+    dynamic_of_listener,
+)
 from odradek.broker.config.property import ConfigError, Property, Scope, invalid_value
 from odradek.broker.config.without_effect import WITHOUT_EFFECT
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -35,6 +41,12 @@ def property_of(name: str) -> Property | None:
     """Return the property that `name` sets for a broker or for one listener of it; None for a custom property."""
     found = PROPERTY_OF_LISTENER.fullmatch(name)
     return KNOWN.get(name if found is None else found["property"])
+
+
+def has_effect(name: str) -> bool:
+    """Return True if a broker obeys a dynamic value of this name."""
+    prop = BROKER_PROPERTIES.get(name)
+    return dynamic_of_listener(name) is not None or (prop is not None and prop.scope is not Scope.PER_BROKER)
 
 
 def static_value(config: Config, prop: Property) -> Any:

@@ -28,6 +28,9 @@ from odradek.protocol.sasl.mechanism import OAUTHBEARER
 
 SIMILARITY_MIN: Final = 0.85
 """Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""
+SUGGESTIONS_MAX: Final = 20
+"""Maximum messages before one about an unknown name has no suggestion. A suggestion compares the name with all names,
+which takes a millisecond."""
 LISTENER_PREFIX: Final = "listener.name."
 """Begin of the properties that one listener has alone."""
 _OF_TOKENS: Final = ("sasl.oauthbearer.", "sasl.server.callback.handler.class")
@@ -75,7 +78,9 @@ class _Loading:
         elif name in WITHOUT_EFFECT:
             self._set(WITHOUT_EFFECT[name], setting, self._accept)
         else:
-            self.reject(setting, f"{name}: no such property ({setting.source}){_suggestion(name, ALL_NAMES)}")
+            is_short = len(self.unknown) + len(self.faults) < SUGGESTIONS_MAX
+            suggestion = _suggestion(name, ALL_NAMES) if is_short else ""
+            self.reject(setting, f"{name}: no such property ({setting.source}){suggestion}")
 
     def reject(self, setting: _Setting, message: str) -> None:
         """Keep a message about an unknown name: a warning for a file that may have such names, otherwise a fault."""

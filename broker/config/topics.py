@@ -10,7 +10,9 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final
 
-from odradek.broker.config.brokers import KNOWN, check_broker_settings, static_value
+import structlog
+
+from odradek.broker.config.brokers import KNOWN, check_broker_settings, has_effect, static_value
 from odradek.broker.config.groups import check_group_settings
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Kind, Property, invalid_value
@@ -29,6 +31,7 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
 """Each property of a topic, by the name that topics use for it."""
 PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
 VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
+_logger = structlog.get_logger(__name__)
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
@@ -77,6 +80,7 @@ class TopicSettings:
         self._dynamic: tuple[tuple[Source, Mapping[str, str]], ...] = ()
         self._static = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
         self._defaults = self._static
+        self._without_effect: list[str] = []
         self._inherited: dict[str, ConfigValue] = {}
         """Configurations by name as `effective` returns them for a topic that does not set them; filled on demand."""
 
@@ -93,11 +97,19 @@ class TopicSettings:
             (Source.DYNAMIC_BROKER, image.config(*own)),
             (Source.CLUSTER_DEFAULT, image.config(*cluster_default)),
         )
+        self._warn_of_values_without_effect()
         self._defaults = {**self._static}
         self._inherited.clear()
         for name, prop in TOPIC_PROPERTIES.items():
             for synonym in self.dynamic_synonyms(prop)[:1]:
                 self._defaults[name] = prop.parse(synonym.value, name=prop.name)
+
+    def _warn_of_values_without_effect(self) -> None:
+        """Log the names of dynamic values without effect, once until they change."""
+        names = sorted({name for _, texts in self._dynamic for name in texts if not has_effect(name)})
+        if names and names != self._without_effect:
+            _logger.warning("dynamic properties without effect", names=", ".join(names))
+        self._without_effect = names
 
     def dynamic_synonyms(self, prop: Property) -> list[Synonym]:
         """Return the dynamic values of this broker and of all brokers, the one in force first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from confluent_kafka.cimpl import TopicPartition
 
 from tests.interop.drivers.base import TIMEOUT_S
 from tests.support.configured_nodes import ConfiguredNodes, kafka_file
+from tests.support.jars import PREVIOUS
+from tests.support.kafka_tools import TOOLS
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:
@@ -55,6 +58,16 @@ def ports_of(bootstrap: str) -> list[int]:
     return [node.port for node in described.nodes]
 
 
+def endpoints_by_kafkas_tool(controller_port: int) -> list[list[str]]:
+    """Return the rows of kafka-cluster list-endpoints --bootstrap-controller."""
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{PREVIOUS}/*", TOOLS["kafka-cluster"], "list-endpoints"]
+    done = subprocess.run(
+        [*command, "--bootstrap-controller", f"localhost:{controller_port}"],
+        capture_output=True, text=True, check=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    return [line.split() for line in done.stdout.splitlines()[1:]]
+
+
 def test_server_properties_of_kafka_start_a_broker_and_controller(nodes: ConfiguredNodes, tmp_path: Path) -> None:
     client_port, controller_port = free_port(), free_port()
     text = kafka_file("server.properties", tmp_path / "data", client_port=client_port, controller_port=controller_port)
@@ -79,6 +92,7 @@ def test_broker_and_controller_properties_of_kafka_start_two_nodes(nodes: Config
     }
     assert commit_and_read(f"localhost:{client_port}") == [b"first", b"second"]
     assert ports_of(f"localhost:{client_port}") == [client_port]
+    assert endpoints_by_kafkas_tool(controller_port) == [["1", "localhost", str(controller_port), "null", "controller"]]
     nodes.kill("controller")
     nodes.restart("controller")
     nodes.kill("broker")

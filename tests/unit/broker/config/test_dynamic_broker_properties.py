@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 
 from odradek.broker.apis import describe_configs
 from odradek.broker.config.brokers import BROKER_PROPERTIES, CUSTOM_PROPERTIES_MAX, check_broker_settings
@@ -132,3 +133,14 @@ def test_tls_setting_of_all_listeners_yields_to_that_of_one_listener() -> None:
     assert [after.on_listener(name).ssl_client_auth for name in ("A", "B")] == ["none", "required"]
     assert after.on_listener("A").ssl_protocol == "TLSv1.2"
     assert BROKER_PROPERTIES["ssl.client.auth"].scope is Scope.LISTENER
+
+
+def test_dynamic_values_without_effect_are_logged_until_they_change() -> None:
+    settings = TopicSettings(config("node.id=1"))
+    with structlog.testing.capture_logs() as logs:
+        first, after = changed(image(), "num.io.threads", "2")
+        settings.on_metadata(first, after)
+        second, after = changed(after, "log.segment.bytes", "2000000")
+        settings.on_metadata(second, after)
+        settings.on_metadata(*changed(after, "custom", "x", ""))
+    assert [entry["names"] for entry in logs] == ["num.io.threads", "custom, num.io.threads"]

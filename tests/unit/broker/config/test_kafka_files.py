@@ -7,7 +7,7 @@ import pytest
 from odradek.broker.config.checks import CHECKS, CHECKS_OF_PROCESSES
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import ConfigError
-from odradek.broker.config.sources import load
+from odradek.broker.config.sources import SUGGESTIONS_MAX, load
 from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
 
 
@@ -77,6 +77,14 @@ def test_unknown_name_in_a_file_is_a_warning_with_a_suggestion() -> None:
         "num.network.thread: no such property (f line 2); did you mean num.network.threads?",
         "listener.name.plaintext.num.partitions: no such property of a listener (f line 3)",
     )
+
+
+def test_many_unknown_names_have_no_suggestions() -> None:
+    config = load(properties="log.dirs=/d\n" + "num.network.thread=1\n" * (SUGGESTIONS_MAX + 1), environment={})
+    assert [message.endswith("did you mean num.network.threads?") for message in config.unknown] == [
+        *[True] * SUGGESTIONS_MAX,
+        False,
+    ]
 
 
 def test_unknown_name_in_a_file_is_a_fault_if_strict() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from odradek.broker.quorum.peers import Channel
 from odradek.broker.tls.transport import TlsTransport
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
@@ -63,6 +64,35 @@ async def test_nodes_replicate_over_tls_with_client_certificates(tmp_path: Path)
             connections = list(node.quorum.peers._connections.values())
             assert connections
             assert all(isinstance(each._transport, TlsTransport) for each in connections if not each.ended)
+    finally:
+        await nodes.stop()
+
+
+async def test_controller_and_brokers_apart_use_the_tls_of_each_others_listeners(tmp_path: Path) -> None:
+    """The brokers have no listener CONTROLLER, and the controller has no listener SSL."""
+    nodes = cluster(tmp_path, 3)
+    nodes.voters = f"1@127.0.0.1:{nodes.port(1)}"
+    nodes.settings |= {
+        "controller.quorum.voters": nodes.voters,
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:SSL,SSL:SSL",
+    }
+    try:
+        (tmp_path / "controller.pem").write_text(NODE.chain_pem + NODE.key_pem())
+        brokers = {node_id: make(nodes, node_id, process_roles="broker") for node_id in (2, 3)}
+        controller = nodes.make(
+            1,
+            secret=secret(),
+            process_roles="controller",
+            listeners=f"CONTROLLER://127.0.0.1:{nodes.port(1)}",
+            ssl_keystore_location=str(tmp_path / "controller.pem"),
+        )
+        await nodes.start_made({1: controller, **brokers}, ())
+        await nodes.create("t", [2, 3])
+        assert await nodes.produce("t", b"v") is ErrorCode.NONE
+        assert await nodes.values("t") == [b"v"]
+        for node in brokers.values():
+            assert isinstance(node.quorum.peers._connections[1, Channel.RAFT_FETCH]._transport, TlsTransport)
     finally:
         await nodes.stop()
 

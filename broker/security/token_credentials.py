@@ -1,7 +1,7 @@
 """SCRAM credentials of delegation tokens (KIP-48).
 
 A client logs in with the id of a token as the user name, and with its HMAC in base64 as the password. The credential
-takes some 4 ms to compute, so a thread computes it when the token reaches the metadata of the broker. A renewal does
+takes about 3 ms to compute, so a thread computes it when the token reaches the metadata of the broker. A renewal does
 not change it. The salt is that of the decoy with the same id, so a salt does not show whether the token exists.
 """
 

@@ -22,7 +22,7 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.context import Access
-from odradek.broker.security.token_requests import FOR_ITSELF, check_connection, principal_of
+from odradek.broker.security.token_requests import FOR_ITSELF, check_connection, principal_of, requester_of
 from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 from odradek.cluster.controller.messages.tokens import NewToken
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -48,7 +48,7 @@ async def handle(context: QuorumRequestContext, request: CreateDelegationTokenRe
     return CreateDelegationTokenResponse(
         ErrorCode.NONE,
         *principal_of(token.owner),
-        *principal_of(token.requester),
+        *requester_of(context, principal_of(token.requester)),
         token.issued_ms,
         token.expires_ms,
         token.max_ms,
@@ -67,7 +67,8 @@ def _owner(context: QuorumRequestContext, request: CreateDelegationTokenRequest)
 def refuse(
     context: QuorumRequestContext, request: CreateDelegationTokenRequest, error: ErrorCode, message: str | None
 ) -> CreateDelegationTokenResponse:
-    return CreateDelegationTokenResponse(error, *_owner(context, request), *context.session.principal, -1, -1, -1)
+    requester = requester_of(context, context.session.principal)
+    return CreateDelegationTokenResponse(error, *_owner(context, request), *requester, -1, -1, -1)
 
 
 API: Final = Api(

@@ -22,7 +22,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.slices import distinct, respond_in_parts
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
-from odradek.broker.security.token_requests import check_connection, principal_of
+from odradek.broker.security.token_requests import check_connection, principal_of, requester_of
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.tokens import TokenRules
 from odradek.cluster.metadata.tokens import DelegationToken
@@ -86,7 +86,7 @@ def _response(
             if token.owner in owners or token.requester in owners or not owners.isdisjoint(token.renewers)
         ]
     return DescribeDelegationTokenResponse(
-        tokens=[_described(rules, token_id, token) for token_id, token in _visible(context, wanted)]
+        tokens=[_described(context, rules, token_id, token) for token_id, token in _visible(context, wanted)]
     )
 
 
@@ -105,10 +105,12 @@ def _visible(context: BrokerRequestContext, tokens: Tokens) -> Tokens:
     ]
 
 
-def _described(rules: TokenRules, token_id: str, token: DelegationToken) -> DescribedDelegationToken:
+def _described(
+    context: BrokerRequestContext, rules: TokenRules, token_id: str, token: DelegationToken
+) -> DescribedDelegationToken:
     return DescribedDelegationToken(
         *principal_of(token.owner),
-        *principal_of(token.requester),
+        *requester_of(context, principal_of(token.requester)),
         token.issued_ms,
         token.expires_ms,
         token.max_ms,

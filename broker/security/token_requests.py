@@ -8,6 +8,8 @@ from odradek.cluster.authorizer import ANONYMOUS, AclOperation, Principal, Resou
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.security_protocol import SecurityProtocol
 
+REQUESTER_VERSION_MIN: Final = 3
+"""First version of CreateDelegationToken and DescribeDelegationToken whose response has the requester (KIP-373)."""
 FOR_ITSELF: Final = "a user may create tokens for itself"
 OWNER_OR_RENEWER: Final = "the principal is the owner or a renewer of the token"
 NEITHER: Final = "the principal is neither the owner nor a renewer of the token"
@@ -42,6 +44,11 @@ def check_connection(context: RequestContext, request: object = None) -> None:
     one_way = protocol is SecurityProtocol.SSL and session.principal == ANONYMOUS
     if by_token or one_way or protocol is SecurityProtocol.PLAINTEXT:
         raise Refusal(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def requester_of(context: RequestContext, requester: Principal) -> Principal:
+    """Return the requester of a token for a response, or empty texts in a version that does not have it."""
+    return requester if context.api_version >= REQUESTER_VERSION_MIN else Principal("", "")
 
 
 def principal_of(text: str) -> Principal:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.support.raw_client import RawClient
 
 E = ErrorCode
+RESPONSE_S = 20.0
+"""Seconds for a response that must arrive."""
 DAY_MS = 24 * 60 * 60 * 1_000
 SETTINGS: dict[str, Any] = {
     "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -119,6 +121,21 @@ async def _log_in_on_each_node(rig: Rig) -> None:
     ):
         response = await client.call(request, version)
         assert response.error_code == E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, request
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_each_version_of_the_requests_creates_refuses_and_describes_tokens(rig: Rig, version: int) -> None:
+    bob = await client_of(rig, "bob", "b0b")
+    created = await bob.call(CreateDelegationTokenRequest(), version, timeout=RESPONSE_S)
+    assert (created.error_code, created.principal_name) == (E.NONE, "bob")
+    refused = await bob.call(
+        CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "x")]), version, timeout=RESPONSE_S
+    )
+    assert refused.error_code == E.INVALID_PRINCIPAL_TYPE
+    requester = "bob" if version == 3 else ""
+    assert {created.token_requester_principal_name, refused.token_requester_principal_name} == {requester}
+    described = await bob.call(DescribeDelegationTokenRequest(None), version, timeout=RESPONSE_S)
+    assert [token.token_requester_principal_name for token in described.tokens] == [requester]
 
 
 async def test_session_ends_with_its_token_and_a_removed_token_is_unknown(rig: Rig) -> None:

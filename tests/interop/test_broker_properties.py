@@ -80,6 +80,7 @@ def kafkas() -> dict[str, KafkaProperty]:
     return {row.name: row for row in rows}
 
 
+@pytest.mark.full
 def test_each_property_of_kafka_has_a_row_with_its_type_scope_and_default(kafkas: dict[str, KafkaProperty]) -> None:
     of_kafka = {name: row for name, row in kafkas.items() if row.type != "-"}
     missing = [name for name in of_kafka if name not in KNOWN and name not in OTHER_NAMES]
@@ -99,6 +100,7 @@ def test_each_property_of_kafka_has_a_row_with_its_type_scope_and_default(kafkas
     assert different == []
 
 
+@pytest.mark.full
 def test_names_that_kafka_does_not_have_are_our_own(kafkas: dict[str, KafkaProperty]) -> None:
     own = {name for name in KNOWN if name not in kafkas and not name.startswith(OWN)}
     assert own == {*OF_AUTHORIZER, "leader.imbalance.per.broker.percentage"} - {*HIDDEN} | {
@@ -114,6 +116,7 @@ def refusal(broker: str, name: str, value: str) -> str:
     return ""
 
 
+@pytest.mark.full
 def test_dynamic_values_are_refused_with_the_messages_of_kafka(kafkas: dict[str, KafkaProperty]) -> None:
     different = []
     for name, row in kafkas.items():
@@ -164,7 +167,6 @@ def described_rows(admin: AdminClient) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")
-@pytest.mark.feature("AlterConfigs and IncrementalAlterConfigs of brokers", client="confluent-kafka")
 def test_properties_without_effect_are_stored_and_described_as_by_kafka(
     odradek_cluster: LocalCluster, kafka_broker: KafkaBroker
 ) -> None:

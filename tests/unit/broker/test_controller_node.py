@@ -62,6 +62,15 @@ async def test_controller_serves_kafkas_controller_apis_alone_and_is_not_offered
         for node_id, kind in ((1, BROKERS), (2, CONTROLLERS)):
             refused = await cluster.call(node_id, DescribeClusterRequest(endpoint_type=kind), 1)
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        await broker_finds_voters_and_cluster_id(cluster)
+
+
+async def broker_finds_voters_and_cluster_id(cluster: NodeCluster) -> None:
+    tasks = Tasks(lambda *_: None)
+    servers = [("127.0.0.1", 1), ("127.0.0.1", cluster.port(1))]  # no process listens at the first one
+    quorum = await find_quorum(2, servers, SystemClock(), tasks)
+    assert (quorum.cluster_id, quorum.voters) == (CLUSTER_ID, (f"1@127.0.0.1:{cluster.port(1)}",))
+    await tasks.cancel_all()
 
 
 async def test_node_with_the_id_0_allocates_producer_ids(tmp_path: Path) -> None:
@@ -70,12 +79,3 @@ async def test_node_with_the_id_0_allocates_producer_ids(tmp_path: Path) -> None
         assert [broker.node_id for broker in brokers] == [0]
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
         assert (await node.until_not_busy(request, 4)).error_code == ErrorCode.NONE
-
-
-async def test_broker_finds_voters_and_cluster_id_at_a_controller(tmp_path: Path) -> None:
-    async with controller_and_broker(tmp_path) as cluster:
-        tasks = Tasks(lambda *_: None)
-        servers = [("127.0.0.1", 1), ("127.0.0.1", cluster.port(1))]  # no process listens at the first one
-        quorum = await find_quorum(2, servers, SystemClock(), tasks)
-        assert (quorum.cluster_id, quorum.voters) == (CLUSTER_ID, (f"1@127.0.0.1:{cluster.port(1)}",))
-        await tasks.cancel_all()

@@ -68,6 +68,7 @@ async def test_nodes_replicate_over_tls_with_client_certificates(tmp_path: Path)
         await nodes.stop()
 
 
+@pytest.mark.full
 async def test_controller_and_brokers_apart_use_the_tls_of_each_others_listeners(tmp_path: Path) -> None:
     """The brokers have no listener CONTROLLER, and the controller has no listener SSL."""
     nodes = cluster(tmp_path, 3)

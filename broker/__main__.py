@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import uvloop
 
@@ -44,6 +44,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.roles import bootstrap_servers, finds_voters
 from odradek.broker.config.sources import load, with_host_name
+from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
@@ -63,6 +64,9 @@ from odradek.source_commit import source_commit
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.version import __version__
+
+if TYPE_CHECKING:
+    from odradek.broker.hooks.process import ProcessHooks
 
 _logger = structlog.get_logger(__name__)
 
@@ -97,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             profiling(profiler) if profiler else nullcontext(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            return runner.run(_run(config, secret, bootstrap_scram, options, open_files_max))
+            return runner.run(
+                _run(config, secret, bootstrap_scram, options, open_files_max, _hooks(options.test_hooks))
+            )
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -118,6 +124,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--hold-unsynced",
         action="store_true",
         help="for tests: kill -9 loses unflushed bytes, as a power failure would",
+    )
+    parser.add_argument(
+        "--test-hooks", metavar="N", type=int, help="for tests: inject faults that arrive on the inherited socket N"
     )
     return parser.parse_args(arguments)
 
@@ -195,16 +204,8 @@ async def _with_voters(config: Config, env: Env) -> Config:
     return replace(config, controller_quorum_voters=quorum.voters, odradek_cluster_id=quorum.cluster_id)
 
 
-async def _run(
-    config: Config,
-    secret: ClusterSecret | None,
-    bootstrap_scram: dict[ScramKey, Credential],
-    options: argparse.Namespace,
-    open_files_max: int,
-) -> int:
-    log.bind_node(config.node_id)
-    garbage = GarbageCollection()
-    garbage.begin()
+def _log_start(config: Config, *, has_secret: bool) -> None:
+    """Log the version, and what an operator should know about the configuration."""
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     if config.without_effect:
         _logger.warning("properties without effect", names=", ".join(config.without_effect), reasons=REASONS)
@@ -213,9 +214,23 @@ async def _run(
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)
-    unprotected = warning(config, has_secret=secret is not None, has_other_nodes=has_other_nodes(config))
+    unprotected = warning(config, has_secret=has_secret, has_other_nodes=has_other_nodes(config))
     for event, remedy in (*((unprotected,) if unprotected else ()), *identity_warnings(config)):
         _logger.warning(event, remedy=remedy)
+
+
+async def _run(
+    config: Config,
+    secret: ClusterSecret | None,
+    bootstrap_scram: dict[ScramKey, Credential],
+    options: argparse.Namespace,
+    open_files_max: int,
+    hooks: "ProcessHooks | None",
+) -> int:
+    log.bind_node(config.node_id)
+    garbage = GarbageCollection()
+    garbage.begin()
+    _log_start(config, has_secret=secret is not None)
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
     starting: asyncio.Task[Any]
@@ -240,7 +255,17 @@ async def _run(
         if finding.cancelled():
             return 0
         config = finding.result()
-    node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret, bootstrap_scram=bootstrap_scram)
+    node = Node(
+        config,
+        env,
+        on_fatal=stop,
+        on_stop_step=progress.step,
+        make_dispatcher=Dispatcher if hooks is None else hooks.dispatcher,
+        secret=secret,
+        bootstrap_scram=bootstrap_scram,
+    )
+    if hooks is not None:
+        await hooks.open()
     starting = loop.create_task(node.start())
     try:
         if options.stop_with_stdin:
@@ -262,6 +287,15 @@ async def _run(
         print(reason, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
     return 0
+
+
+def _hooks(descriptor: int | None) -> "ProcessHooks | None":
+    """Return the hooks of a broker for tests. No other broker imports them."""
+    if descriptor is None:
+        return None
+    from odradek.broker.hooks.process import ProcessHooks
+
+    return ProcessHooks(descriptor)
 
 
 def _boot_id(rng: random.Random, *, kept: bool) -> str:

@@ -102,6 +102,7 @@ class Node:
         on_stop_step: Callable[[], None] = lambda: None,
         on_unexpected: Unexpected | None = None,
         leader_term: type[LeaderTerm] = LeaderTerm,
+        make_dispatcher: Callable[..., Dispatcher] = Dispatcher,
         secret: ClusterSecret | None = None,
         bootstrap_scram: Mapping[ScramKey, Credential] = MappingProxyType({}),
     ) -> None:
@@ -110,7 +111,8 @@ class Node:
         `on_fatal` receives the reason when the running node cannot continue; the caller must then call `stop`.
         `stop` calls `on_stop_step` after each completed step, also from threads.
         `on_unexpected` receives each exception that is a bug; by default it is logged. `leader_term` is the class of
-        leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster, and
+        leader terms; the simulator passes one that delays commits. `make_dispatcher` returns a dispatcher; a broker for
+        tests has one with hooks. `secret` is the secret of the cluster, and
         `bootstrap_scram` has the first SCRAM credentials of a new cluster.
         """
         self.config = config
@@ -120,6 +122,7 @@ class Node:
         self._on_stop_step = on_stop_step
         self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
+        self._make_dispatcher = make_dispatcher
         self._bootstrap_scram = bootstrap_scram
         self._fatal: str | None = None
         self._starting: Task[Any] | None = None
@@ -403,7 +406,7 @@ class Node:
     def _dispatcher(
         self, table: Sequence[AnyApi], context: type[QuorumRequestContext], contexts: Contexts, quorum: QuorumServer
     ) -> Dispatcher:
-        return Dispatcher(
+        return self._make_dispatcher(
             table,
             context,
             contexts,

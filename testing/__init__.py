@@ -7,13 +7,22 @@ imports the plugin in each environment that has Odradek.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from odradek.testing.faults import Faults, Rule
     from odradek.testing.kafka import Kafka
     from odradek.testing.kafka_cluster import KafkaCluster
+    from odradek.testing.rules import Request
     from odradek.testing.spec import KafkaClusterFactory
 
-__all__ = ["Kafka", "KafkaCluster", "KafkaClusterFactory"]
+__all__ = ["Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
 
-_MODULES = {"Kafka": "kafka", "KafkaCluster": "kafka_cluster", "KafkaClusterFactory": "spec"}
+_MODULES = {
+    "Faults": "faults",
+    "Kafka": "kafka",
+    "KafkaCluster": "kafka_cluster",
+    "KafkaClusterFactory": "spec",
+    "Request": "rules",
+    "Rule": "faults",
+}
 
 
 def __getattr__(name: str) -> Any:

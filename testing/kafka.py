@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek import client
+    from odradek.testing.faults import Faults
     from odradek.testing.kafka_cluster import KafkaCluster
 
 UNIQUE_BYTES = 4
@@ -34,6 +35,11 @@ class Kafka:
     def bootstrap(self) -> str:
         """Addresses of all brokers: `host:port,...`."""
         return self.cluster.bootstrap
+
+    @property
+    def faults(self) -> Faults:
+        """Faults in the handling of requests. They end with the test."""
+        return self.cluster.faults
 
     def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
         """Return the settings of a client library by its own names.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from odradek import client
 from odradek.local.local_cluster import LocalCluster
 from odradek.testing.background import Background
+from odradek.testing.hook_server import HookServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
     from odradek.local.security import Security
+    from odradek.testing.faults import Faults
 
 T = TypeVar("T")
 
@@ -53,6 +55,32 @@ class KafkaCluster(LocalCluster):
         merged = {**DEFAULT_SETTINGS, **(settings or {})}
         super().__init__(brokers, directory=directory, settings=merged, security=security)
         self._background = Background("odradek-testing")
+        self._hooks = HookServer(self._background)
+
+    @property
+    def faults(self) -> Faults:
+        """Faults in the handling of requests."""
+        return self._hooks.faults
+
+    def pause(self, node_id: int) -> None:
+        """Stop the execution of a broker (SIGSTOP). Its connections stay open, and it does not respond."""
+        super().pause(node_id)
+        self._hooks.paused.add(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """Continue the execution of a paused broker (SIGCONT)."""
+        super().resume(node_id)
+        self._hooks.paused.discard(node_id)
+
+    def _test_hooks(self, node_id: int) -> int:
+        return self._hooks.descriptor(node_id)
+
+    def _start(self, node_ids: list[int]) -> None:
+        self._hooks.paused.difference_update(node_ids)
+        try:
+            super()._start(node_ids)
+        finally:
+            self._hooks.started()
 
     def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
         """Return the settings of a client library, as `LocalCluster.client_config`, also for `confluent-kafka`."""
@@ -117,7 +145,11 @@ class KafkaCluster(LocalCluster):
         return client.Settings(client_id="odradek-testing", security=security)
 
     def reset(self) -> None:
-        """Start the brokers that do not run, and delete all topics and all groups without members."""
+        """End all faults, start the brokers that do not run, and delete all topics, and all groups without members."""
+        for node_id in list(self._hooks.paused):
+            if self.is_running(node_id):
+                self.resume(node_id)
+        self.faults.clear()
         if not all(map(self.is_running, self.node_ids)):
             self.start()
         self.run(_delete_everything)
@@ -129,6 +161,7 @@ class KafkaCluster(LocalCluster):
         for process in self._processes.values():
             process.kill()
         super().close()
+        self._hooks.close()
         self._background.close()
 
 

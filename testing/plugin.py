@@ -162,6 +162,9 @@ def pytest_runtest_makereport(
                 path = cluster.directory.log(node_id)
                 if path.exists():
                     report.sections.append((f"log of broker {node_id}: {path}", _last_lines(path.read_bytes())))
+            injected = [str(each) for each in cluster.faults.log]
+            if injected:
+                report.sections.append(("injected faults", "\n".join(injected)))
     return report
 
 

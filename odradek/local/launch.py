@@ -28,7 +28,7 @@ from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerPr
 from odradek.local.security import refuse_change
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from odradek.local.directory import ClusterDirectory, ClusterState
     from odradek.local.processes import ProcessId
@@ -244,6 +244,7 @@ def launch(
     lifeline: int | None,
     *,
     profile: bool = False,
+    test_hooks: Callable[[int], int | None] = lambda _: None,
 ) -> list[BrokerProcess]:
     """Start the processes of these brokers, and record them in the state file. They are not ready when this returns.
 
@@ -253,6 +254,7 @@ def launch(
         node_ids: Brokers to start.
         lifeline: Reading end of a `Lifeline`; None starts brokers that do not terminate with this process.
         profile: Let each broker write a flame graph when it stops.
+        test_hooks: Returns the descriptor of a socket for fault injection into a broker, or None.
 
     Raises:
         BrokerFailed: The cluster secret is missing while brokers run that use it.
@@ -279,6 +281,7 @@ def launch(
                 (*settings, *state.plan.broker_settings.get(node_id, ())),
                 lifeline,
                 directory.profile(node_id) if profile else None,
+                test_hooks(node_id),
             )
             processes.append(BrokerProcess(command))
         identities = {process.node_id: process.identity for process in processes}

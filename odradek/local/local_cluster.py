@@ -152,7 +152,7 @@ class LocalCluster:
             state = self.directory.read_state()
             assert state is not None
             refuse_running(self.directory, state, self._identities())
-            started = launch(self.directory, state, node_ids, self._lifeline.reader)
+            started = launch(self.directory, state, node_ids, self._lifeline.reader, test_hooks=self._test_hooks)
             self._processes |= {process.node_id: process for process in started}
             try:
                 wait_ready(started)
@@ -161,6 +161,10 @@ class LocalCluster:
                 stop_after_failed_start(started)
                 raise
         self.directory.change_state(lambda current: current.with_formed(node_ids))
+
+    def _test_hooks(self, node_id: int) -> int | None:
+        """Return the descriptor of a socket for fault injection into a broker that is about to start, or None."""
+        return None
 
     def _make_plan(self) -> ReservedPorts:
         last = self.directory.read_state()

@@ -234,6 +234,7 @@ class BrokerCommand:
         lifeline: Reading end of a `Lifeline`: the broker stops when the pipe ends. None: the broker runs until it is
             stopped.
         profile: File for a profile, which the broker writes when it stops.
+        test_hooks: Descriptor of a socket for fault injection, which the broker inherits. None: no fault injection.
     """
 
     node_id: int
@@ -242,6 +243,7 @@ class BrokerCommand:
     settings: tuple[str, ...] = ()
     lifeline: int | None = None
     profile: Path | None = None
+    test_hooks: int | None = None
 
     def argv(self) -> list[str]:
         argv = run_module.command("odradek.broker", "--config", str(self.config))
@@ -249,6 +251,8 @@ class BrokerCommand:
             argv += ["--set", setting]
         if self.profile is not None:
             argv += ["--profile", str(self.profile)]
+        if self.test_hooks is not None:
+            argv += ["--test-hooks", str(self.test_hooks)]
         return argv if self.lifeline is None else [*argv, "--stop-with-stdin"]
 
 
@@ -268,6 +272,7 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=run_module.environment(),
+                pass_fds=() if command.test_hooks is None else (command.test_hooks,),
                 # In its own session, the broker does not receive the SIGINT of Ctrl-C. Only this process receives it,
                 # and stops the brokers.
                 start_new_session=True,

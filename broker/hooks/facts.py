@@ -1,0 +1,64 @@
+"""Description of a request for the rules of fault injection: the names in it, and its fields as JSON values."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import Message, Struct, field_values
+
+GROUP_FIELDS: Final = ("group", "group_id", "groups_names", "group_ids")
+TOPIC_FIELDS: Final = ("topic", "topic_name", "topic_names")
+GROUP_KEY: Final = 0
+"""Key type of a group in FindCoordinator."""
+TRANSACTION_KEY: Final = 1
+"""Key type of a transactional id in FindCoordinator."""
+UNKNOWN_FIELDS: Final = "unknown_tagged_fields"
+
+NameOf = Callable[[UUID], str | None]
+"""Return the name of the topic with an id, or None."""
+
+
+def names_in(request: Message, name_of: NameOf) -> dict[str, list[str]]:
+    """Return the topics, groups and transactional ids that a request names, without duplicates."""
+    found: dict[str, dict[str, None]] = {"topics": {}, "groups": {}, "transactional_ids": {}}
+    for kind, name in _names(request, name_of):
+        found[kind][name] = None
+    if request.NAME == "FindCoordinatorRequest":
+        key_kind = {GROUP_KEY: "groups", TRANSACTION_KEY: "transactional_ids"}.get(getattr(request, "key_type", -1))
+        keys = [getattr(request, "key", ""), *getattr(request, "coordinator_keys", [])]
+        if key_kind is not None:
+            found[key_kind].update((key, None) for key in keys if key)
+    return {kind: list(names) for kind, names in found.items()}
+
+
+def _names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
+    has_topics = "Topic" in type(struct).__name__
+    for field, value in field_values(struct):
+        values: list[Any] = value if isinstance(value, list) else [value]
+        if field == "topic_id":
+            kind, values = "topics", [None if value == ZERO_UUID else name_of(value)]
+        elif field in TOPIC_FIELDS or (field == "name" and has_topics):
+            kind = "topics"
+        elif field in GROUP_FIELDS:
+            kind = "groups"
+        elif field == "transactional_id":
+            kind = "transactional_ids"
+        else:
+            kind = ""
+        for each in values:
+            if isinstance(each, Struct):
+                yield from _names(each, name_of)
+            elif kind and isinstance(each, str) and each:
+                yield kind, each
+
+
+def as_json(value: Any) -> Any:
+    """Return a field as a JSON value. Bytes, such as records, become their number: ``{"bytes": 42}``."""
+    if isinstance(value, Struct):
+        return {name: as_json(each) for name, each in field_values(value) if name != UNKNOWN_FIELDS}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"bytes": len(value)}
+    return str(value) if isinstance(value, UUID) else value

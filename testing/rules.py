@@ -1,0 +1,176 @@
+"""Rules of fault injection: from the description of a request to an action. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANY = "*"
+"""Pattern that each name matches."""
+CLIENT, BROKER = "client", "broker"
+SENDERS = (CLIENT, BROKER)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that a broker has received.
+
+    Attributes:
+        broker: Node id of the broker.
+        api: Name of the API, such as `EndTxn`.
+        version: Version of the request.
+        client_id: Client id, or "".
+        sender: `client` or `broker`.
+        topics: Names of the topics in the request.
+        groups: Group ids in the request.
+        transactional_ids: Transactional ids in the request.
+        fields: Fields of the request as JSON values. Bytes are replaced by their number.
+    """
+
+    broker: int
+    api: str
+    version: int = 0
+    client_id: str = ""
+    sender: str = CLIENT
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    transactional_ids: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, broker: int, raw: Mapping[str, Any]) -> Request:
+        """Return the request that a broker has described."""
+        return cls(
+            broker,
+            raw["api"],
+            raw["version"],
+            raw["client_id"],
+            BROKER if raw["of_broker"] else CLIENT,
+            tuple(raw["topics"]),
+            tuple(raw["groups"]),
+            tuple(raw["transactional_ids"]),
+            raw["fields"],
+        )
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Condition on a request. Names are patterns with `*` and `?`; None matches each request."""
+
+    api: str = ANY
+    client_id: str | None = None
+    transactional_id: str | None = None
+    group: str | None = None
+    topic: str | None = None
+    broker: int | None = None
+    sender: str = CLIENT
+
+    def matches(self, request: Request) -> bool:
+        """Return True if the request fulfills all conditions."""
+        return (
+            self.api in {ANY, request.api}
+            and self.sender == request.sender
+            and self.broker in {None, request.broker}
+            and (self.client_id is None or fnmatchcase(request.client_id, self.client_id))
+            and _any_matches(self.transactional_id, request.transactional_ids)
+            and _any_matches(self.group, request.groups)
+            and _any_matches(self.topic, request.topics)
+        )
+
+
+def _any_matches(pattern: str | None, names: tuple[str, ...]) -> bool:
+    return pattern is None or any(fnmatchcase(name, pattern) for name in names)
+
+
+@dataclass(frozen=True)
+class Action:
+    """Action of a broker on one request. `odradek.broker.hooks.dispatcher` lists the kinds."""
+
+    kind: str
+    code: int = 0
+    ms: float = 0
+    executed: bool = False
+
+    def message(self) -> dict[str, Any]:
+        """Return the action as the broker receives it."""
+        return {"kind": self.kind, "code": self.code, "ms": self.ms, "executed": self.executed}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Selection among the requests that match: the request number `nth` and the ones after it, at most `times` of them.
+
+    Attributes:
+        nth: Number of the first request, from 1 on.
+        times: Maximum number of requests; None: no maximum.
+        probability: Probability for each of them, by a random generator with `seed`.
+        seed: Seed of the random generator.
+    """
+
+    nth: int = 1
+    times: int | None = None
+    probability: float = 1.0
+    seed: int = 0
+
+
+class Entry:
+    """One rule in the table, with its counters."""
+
+    def __init__(self, selector: Selector, schedule: Schedule) -> None:
+        self.selector = selector
+        self.schedule = schedule
+        self.matched = 0
+        self.selected = 0
+        self._random = random.Random(schedule.seed)
+
+    def takes(self, request: Request) -> bool:
+        """Count the request if it matches. Return True if the schedule selects it."""
+        if not self.selector.matches(request):
+            return False
+        self.matched += 1
+        schedule = self.schedule
+        if self.matched < schedule.nth or (schedule.times is not None and self.selected >= schedule.times):
+            return False
+        return schedule.probability >= 1 or self._random.random() < schedule.probability
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the schedule selects no further request."""
+        return self.schedule.times is not None and self.selected >= self.schedule.times
+
+
+class RuleTable:
+    """Rules in the order of their creation. The first one that takes a request decides on it; all count it."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        """Append a rule."""
+        self._entries.append(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Remove a rule, if it is there."""
+        if entry in self._entries:
+            self._entries.remove(entry)
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        self._entries.clear()
+
+    def decide(self, request: Request) -> Entry | None:
+        """Return the rule that decides on the request, or None."""
+        taking = [entry for entry in self._entries if entry.takes(request)]
+        if not taking:
+            return None
+        taking[0].selected += 1
+        return taking[0]
+
+    def watched(self) -> list[tuple[str, str]]:
+        """Return API and sender of each rule that can still select a request."""
+        return sorted({(each.selector.api, each.selector.sender) for each in self._entries if not each.is_complete})

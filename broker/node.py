@@ -398,8 +398,9 @@ class Node:
         self.acceptor.ready(self._dispatcher(node.apis, QuorumRequestContext, contexts, self.quorum))
         self._expiry_clock.start(self.env.disk, self.config.log_dirs, self.tasks.spawn)
         if self._metrics is not None:
-            from odradek.broker.metrics.scrape import detector_samples
+            from odradek.broker.metrics.scrape import controller_samples, detector_samples
 
+            self._metrics.sources.append(partial(controller_samples, node, self.quorum.context))
             self._metrics.sources.append(partial(detector_samples, self.failure_detector))
         self._log_listeners()
 

@@ -161,7 +161,7 @@ async def broker_samples(
     """Yield the samples of the registered broker: partitions, cluster, transactions and groups."""
     async for sample in _partitions(broker.partitions):
         yield sample
-    async for sample in _cluster(node, quorum):
+    async for sample in controller_samples(node, quorum):
         yield sample
     async for sample in _transactions(broker.transactions, node.clock):
         yield sample
@@ -265,7 +265,8 @@ def _partition(partition: "Partition") -> Iterator[Sample]:
         yield "kafka_cluster_partition_laststableoffsetlag", labels, log.high_watermark - log.last_stable_offset
 
 
-async def _cluster(node: "NodeContext", quorum: "QuorumContext") -> AsyncIterator[Sample]:
+async def controller_samples(node: "NodeContext", quorum: "QuorumContext") -> AsyncIterator[Sample]:
+    """Yield the samples of the controller of the node. A node without the active controller has zeros."""
     active = quorum.controller.is_active
     counts = dict.fromkeys(
         (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
@@ -36,7 +38,8 @@ async def controller_and_broker(directory: Path) -> AsyncIterator[NodeCluster]:
     cluster = NodeCluster(directory, 2, voters=1)
     try:
         cluster.settings["controller.listener.names"] = "CONTROLLER"
-        cluster.make(1, process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{cluster.port(1)}")
+        listeners = f"CONTROLLER://127.0.0.1:{cluster.port(1)}"
+        cluster.make(1, process_roles="controller", listeners=listeners, odradek_metrics_listener="127.0.0.1:0")
         cluster.make(2, process_roles="broker", inter_broker_listener_name="PLAINTEXT")
         await cluster.start_made(dict(cluster.nodes), [])
         yield cluster
@@ -63,6 +66,17 @@ async def test_controller_serves_kafkas_controller_apis_alone_and_is_not_offered
             refused = await cluster.call(node_id, DescribeClusterRequest(endpoint_type=kind), 1)
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         await broker_finds_voters_and_cluster_id(cluster)
+        metrics = await asyncio.to_thread(scrape, cluster.nodes[1].metrics_port)
+        assert {
+            "kafka_controller_kafkacontroller_activecontrollercount 1.0",
+            "kafka_controller_kafkacontroller_activebrokercount 1.0",
+        } <= {*metrics}
+
+
+def scrape(port: int) -> list[str]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
+    return text.splitlines()
 
 
 async def broker_finds_voters_and_cluster_id(cluster: NodeCluster) -> None:

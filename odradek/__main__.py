@@ -21,6 +21,7 @@ from odradek.commands import (
     topics,
     txns,
     up,
+    use,
     users,
 )
 from odradek.local.output import FAILED, errors
@@ -40,6 +41,7 @@ app.command()(local.restart)
 app.command()(local.down)
 app.command()(status.status)
 app.command()(local.broker)
+app.command()(use.use)
 app.add_typer(topics.app, name="topics")
 app.add_typer(txns.app, name="txns")
 app.add_typer(producers.app, name="producers")

@@ -35,7 +35,7 @@ LISTENER_PREFIX: Final = "listener.name."
 """Begin of the properties that one listener has alone."""
 _OF_TOKENS: Final = ("sasl.oauthbearer.", "sasl.server.callback.handler.class")
 """Begins of the properties that have no effect on other mechanisms than OAUTHBEARER."""
-COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
+COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP", "ODRADEK_DIR", "ODRADEK_CLIENT_CONFIG")
 """Environment variables of the `odradek` command. They are no properties."""
 ALL_NAMES: Final = (*PROPERTIES, *WITHOUT_EFFECT, *OTHER_NAMES)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin.groups import groups_with_lag
@@ -13,9 +13,12 @@ from odradek.client.network.fan_out import FanOut
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from odradek.client.admin.groups import GroupLag
     from odradek.client.admin.topics import PartitionDescription
     from odradek.client.admin.transactions import TransactionDescription
@@ -24,13 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A registered broker, fenced or not, with the address of its listener for clients."""
+    """A registered broker, fenced or not, with the address of its listener for clients.
+
+    `log_bytes` is the size of all its logs. None: the broker did not return it.
+    """
 
     node_id: int
     host: str
     port: int
     rack: str | None
     fenced: bool
+    log_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,9 @@ class ClusterStatus:
     """State of a cluster, from the brokers that responded.
 
     Attributes:
+        cluster_id: Cluster id.
         controller: Node id of the active controller, or None if it is not known.
+        voters: Node ids of the voters of the metadata log, or None if they are not known.
         brokers: All registered brokers.
         partitions: All partitions with their offsets.
         under_replicated: Partitions with a replica that is out of sync, or on a fenced or unreachable broker.
@@ -47,7 +56,9 @@ class ClusterStatus:
         unreachable: Reason by node id, for each broker that did not respond.
     """
 
+    cluster_id: str
     controller: int | None
+    voters: list[int] | None
     brokers: list[BrokerDescription]
     partitions: list[PartitionDescription]
     under_replicated: list[str]
@@ -59,15 +70,19 @@ class ClusterStatus:
 async def cluster_status(cluster: Cluster) -> ClusterStatus:
     """Return the state of the cluster. Raise ClientError if no broker responds."""
     fan_out = FanOut(cluster, tolerant=True)
-    brokers = await describe_brokers(cluster)
+    cluster_id, brokers = await describe_brokers(cluster)
     partitions = await partitions_with_offsets(fan_out, await topics_named(cluster, None))
     transactions = await open_transactions(fan_out)
     groups = await groups_with_lag(fan_out, partitions)
     serving = {broker.node_id for broker in brokers if not broker.fenced} - set(fan_out.unreachable)
     behind = [row for row in partitions if not serving.intersection(row.isr).issuperset(row.replicas)]
+    quorum = await describe_quorum(cluster)
+    sizes = await log_bytes(cluster, serving)
     return ClusterStatus(
-        await active_controller(cluster),
-        brokers,
+        cluster_id,
+        None if quorum is None else quorum.leader,
+        None if quorum is None else quorum.voters,
+        [replace(broker, log_bytes=sizes.get(broker.node_id)) for broker in brokers],
         partitions,
         [f"{row.topic}-{row.partition}" for row in behind],
         groups,
@@ -76,23 +91,56 @@ async def cluster_status(cluster: Cluster) -> ClusterStatus:
     )
 
 
-async def describe_brokers(cluster: Cluster) -> list[BrokerDescription]:
-    """Return all registered brokers by node id, fenced ones included."""
+async def describe_brokers(cluster: Cluster) -> tuple[str, list[BrokerDescription]]:
+    """Return the cluster id, and all registered brokers by node id, fenced ones included."""
     response = await cluster.request_any(DescribeClusterRequest(include_fenced_brokers=True))
-    return [
+    return response.cluster_id, [
         BrokerDescription(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
         for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
     ]
 
 
-async def active_controller(cluster: Cluster) -> int | None:
-    """Return the node id of the leader of the metadata log. Return None if there is none, or if none is known."""
+async def log_bytes(cluster: Cluster, node_ids: Iterable[int]) -> dict[int, int]:
+    """Return the size of all logs by node id, without the brokers that do not return it."""
+    fan_out = FanOut(cluster, tolerant=True)
+    responses = await fan_out.request_each({node_id: DescribeLogDirsRequest(topics=None) for node_id in node_ids})
+    return {
+        node_id: sum(
+            partition.partition_size
+            for result in response.results
+            for topic in result.topics
+            for partition in topic.partitions
+        )
+        for node_id, response in responses.items()
+        if response.error_code == ErrorCode.NONE
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Leader of the metadata log, or None if there is none, and its voters."""
+
+    leader: int | None
+    voters: list[int]
+
+
+async def describe_quorum(cluster: Cluster) -> Quorum | None:
+    """Return the quorum of the metadata log. Return None if it is not known: no majority of the voters responds."""
     metadata_log = RequestTopicData(CLUSTER_METADATA, [RequestPartitionData(0)])
     try:
         response = await cluster.request_any(DescribeQuorumRequest([metadata_log]))
     except ClientError:
-        return None  # without a majority of the voters, there is no leader
+        return None
     if response.error_code != ErrorCode.NONE:
         return None
     partition = response.topics[0].partitions[0]
-    return partition.leader_id if partition.error_code == ErrorCode.NONE and partition.leader_id >= 0 else None
+    if partition.error_code != ErrorCode.NONE:
+        return None
+    voters = sorted(voter.replica_id for voter in partition.current_voters)
+    return Quorum(partition.leader_id if partition.leader_id >= 0 else None, voters)
+
+
+async def active_controller(cluster: Cluster) -> int | None:
+    """Return the node id of the leader of the metadata log. Return None if there is none, or if none is known."""
+    quorum = await describe_quorum(cluster)
+    return None if quorum is None else quorum.leader

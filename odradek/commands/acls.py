@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.options import Json
 from odradek.commands.requests import exit_on_client_error, run
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import counted, print_json, show, usage_error
 from odradek.protocol.acls import CLUSTER_RESOURCE, Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
 
@@ -45,9 +46,9 @@ OperationOption = Annotated[str | None, typer.Option("--operation", help="Only A
 
 
 @app.command("list")
+@on_cluster
 def list_acls(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     resource: ResourceOption = None,
     user: UserOption = None,
     operation: OperationOption = None,
@@ -69,20 +70,20 @@ def list_acls(
     with exit_on_client_error():
         pattern = PatternType.MATCH if applying else PatternType.ANY
         wanted = filter_of(resource, user, operation, pattern)
-    acls = run(bootstrap, lambda cluster: client.describe_acls(cluster, wanted), command_config)
+    acls = run(target, lambda cluster: client.describe_acls(cluster, wanted))
     show([row_of(acl) for acl in acls], {name: name for name in COLUMNS}, as_json=as_json, empty="no ACLs")
 
 
 @app.command()
+@on_cluster
 def add(
+    target: Target,
     permission: Annotated[str, typer.Argument(help="allow or deny.")],
     user: UserArgument,
     operations: Annotated[str, typer.Argument(help="Operations, separated by commas.")],
     resource: ResourceArgument,
     host: Annotated[str, typer.Option("--host", help="Address, or network such as 10.0.0.0/8.")] = "*",
     prefixed: Prefixed = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Add ACLs: allow or deny operations on a resource to a user.
@@ -106,7 +107,7 @@ def add(
             Acl(kind, required(name, resource), pattern, principal_of(user), host, each, decision)
             for each in map(parse_operation, operations.split(","))
         ]
-    run(bootstrap, lambda cluster: client.create_acls(cluster, acls), command_config)
+    run(target, lambda cluster: client.create_acls(cluster, acls))
     if as_json:
         print_json([row_of(acl) for acl in acls])
         return
@@ -115,9 +116,9 @@ def add(
 
 
 @app.command()
+@on_cluster
 def remove(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     resource: ResourceOption = None,
     user: UserOption = None,
     operation: OperationOption = None,
@@ -135,7 +136,7 @@ def remove(
         usage_error("no ACL is named: specify --resource, --user or --operation")
     with exit_on_client_error():
         wanted = filter_of(resource, user, operation, PatternType.ANY)
-    acls = run(bootstrap, lambda cluster: client.delete_acls(cluster, wanted), command_config)
+    acls = run(target, lambda cluster: client.delete_acls(cluster, wanted))
     if as_json:
         print_json([row_of(acl) for acl in acls])
         return
@@ -145,15 +146,15 @@ def remove(
 
 
 @app.command()
+@on_cluster
 def explain(
+    target: Target,
     user: UserArgument,
     operation: OperationArgument,
     resource: ResourceArgument,
     host: Annotated[
         str, typer.Option("--host", help="Address of the client. Without it, only ACLs for all hosts count.")
     ] = "",
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show whether a user may do an operation, and which rule decides.
@@ -169,9 +170,8 @@ def explain(
         principal, requested = principal_of(user), parse_operation(operation)
         named = required(name, resource)
     found = run(
-        bootstrap,
+        target,
         lambda cluster: client.explain_acl(cluster, principal, requested, kind, named, host=host),
-        command_config,
     )
     if as_json:
         acl = None if found.acl is None else row_of(found.acl)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, parse_pair
+from odradek.commands.options import Json, parse_pair
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import print_json, show, usage_error
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ Pairs = list[str] | None
 
 
 @app.command()
+@on_cluster
 def describe(
+    target: Target,
     kind: KindArgument,
     name: NameArgument = "",
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     everything: Annotated[bool, typer.Option("--all", help="Include default values.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +56,8 @@ def describe(
     require_name(kind, name)
     config_kind = client.ConfigKind(kind.value)
     entries = run(
-        bootstrap,
+        target,
         lambda cluster: client.describe_configs(cluster, config_kind, name, defaults=everything),
-        command_config,
     )
     show(
         [row_of(entry) for entry in entries],
@@ -68,11 +68,11 @@ def describe(
 
 
 @app.command()
+@on_cluster
 def alter(
+    target: Target,
     kind: KindArgument,
     name: NameArgument = "",
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     to_set: Annotated[Pairs, typer.Option("--set", help="Set a value.", metavar="NAME=VALUE")] = None,
     to_delete: Annotated[
         Pairs, typer.Option("--delete", help="Remove the value, so that the default applies.", metavar="NAME")
@@ -99,9 +99,8 @@ def alter(
         usage_error("no change: specify --set, --delete, --append or --subtract")
     config_kind = client.ConfigKind(kind.value)
     run(
-        bootstrap,
+        target,
         lambda cluster: client.alter_configs(cluster, config_kind, name, changes, validate_only=dry_run),
-        command_config,
     )
     changed = [change.name for change in changes]
     if as_json:

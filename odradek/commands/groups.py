@@ -8,9 +8,10 @@ import typer
 
 from odradek import client
 from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.options import Json
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import Row, row_of
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import console, counted, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ MEMBERS = ("member_id", "instance_id", "client_id", "host", "epoch", "assignment
 
 
 @app.command("list")
+@on_cluster
 def list_groups(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     state: Annotated[
         list[str] | None, typer.Option(help="Show only groups in this state: Stable, Empty, ...", metavar="STATE")
     ] = None,
@@ -63,14 +64,13 @@ def list_groups(
 
       odradek groups list --state Stable --type consumer --json
     """
-    groups = run(bootstrap, lambda cluster: client.list_groups(cluster, state or (), kind or ()), command_config)
+    groups = run(target, lambda cluster: client.list_groups(cluster, state or (), kind or ()))
     show([row_of(group) for group in groups], {column: column for column in LISTED}, as_json=as_json, empty="no groups")
 
 
 @app.command()
-def describe(
-    group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def describe(target: Target, group: Group, as_json: Json = False) -> None:
     """Show the members of a group, its committed offsets, and its lag.
 
     The lag is the distance to the high watermark. A consumer with read_committed
@@ -81,7 +81,7 @@ def describe(
 
       odradek groups describe payments-app
     """
-    described = run(bootstrap, lambda cluster: client.describe_group(cluster, group), command_config)
+    described = run(target, lambda cluster: client.describe_group(cluster, group))
     row = row_of(described)
     if as_json:
         print_json(row)
@@ -99,10 +99,10 @@ def describe(
 
 
 @app.command()
+@on_cluster
 def reset(
+    target: Target,
     group: Group,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(help="Topic to reset, or some of its partitions.", metavar="TOPIC[:PARTITION,...]"),
@@ -165,9 +165,7 @@ def reset(
     [(specification, value)] = chosen.items()
     with exit_on_client_error():
         request_plan = planner(group, specification, value, topic)
-    plan = run(
-        bootstrap, lambda cluster: plan_and_commit(cluster, group, request_plan, execute=execute), command_config
-    )
+    plan = run(target, lambda cluster: plan_and_commit(cluster, group, request_plan, execute=execute))
     print_plan(group, [row_of(row) for row in plan], execute=execute, as_json=as_json)
 
 
@@ -214,16 +212,15 @@ async def plan_and_commit(cluster: Cluster, group: str, request_plan: Planner, *
 
 
 @app.command()
-def delete(
-    group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def delete(target: Target, group: Group, as_json: Json = False) -> None:
     """Delete a group without members, and its committed offsets.
 
     Example:
 
       odradek groups delete payments-app
     """
-    run(bootstrap, lambda cluster: client.delete_group(cluster, group), command_config)
+    run(target, lambda cluster: client.delete_group(cluster, group))
     if as_json:
         print_json({"group": group, "deleted": True})
     else:

@@ -1,14 +1,19 @@
-"""Live view of `odradek status`: its tables, refreshed at an interval."""
+"""Live view of `odradek status`: its tables, refreshed at an interval, in a window that scrolls."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
+import termios
+import tty
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
 from odradek import client
@@ -19,57 +24,138 @@ from odradek.commands.status_rows import (
     PARTITION_COLUMNS,
     TRANSACTION_COLUMNS,
     UNKNOWN,
-    broker_row,
+    Local,
+    broker_rows,
     count_text,
     open_transactions_text,
     status_values,
     warnings,
 )
-from odradek.local.output import table_of
+from odradek.local.output import fitting_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from odradek.client import Settings
-    from odradek.local.directory import ClusterDirectory, ClusterState
+    from odradek.commands.target import Found
 
 COLUMNS_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")
 """Columns of the brokers. The path of the log is left out, because it would not fit on a line."""
+OPTIONAL = (
+    "pid", "metrics", "log_bytes", "rack", "under_replicated", "log_start", "log_end", "producer_epoch", "replicas",
+    "producer_id", "type",
+)  # fmt: skip
+"""Columns that are left out, in this order, if a table is wider than the terminal."""
+LINES_BY_KEY = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1}
+PAGES_BY_KEY = {" ": 1, "\x1b[6~": 1, "b": -1, "\x1b[5~": -1}
+QUIT_KEY = "q"
+KEYS_BYTES_MAX = 64
+"""Maximum bytes of keys per read."""
 
 
-def follow(
-    cluster: ClusterDirectory, command_config: Path | None, interval_s: float, console: Console | None = None
-) -> None:
-    """Show the status of the cluster until Ctrl-C, and refresh it every `interval_s` seconds."""
-    state = cluster.read_state()
-    assert state is not None
+class Window:
+    """The lines of a view that fit on the screen. The last line says how many more there are.
+
+    Attributes:
+        content: The whole view.
+        first: First line that is shown.
+        page: Lines that the screen showed last.
+    """
+
+    def __init__(self, content: RenderableType = "") -> None:
+        self.content = content
+        self.first = 0
+        self.page = 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self.content, options.update(height=None), pad=False)
+        height = console.height
+        self.page = height - 1
+        fits = len(lines) <= height - 1
+        self.first = 0 if fits else max(0, min(self.first, len(lines) - self.page))
+        shown = lines[self.first : self.first + self.page]
+        for line in shown:
+            yield from line
+            yield Segment.line()
+        if not fits:
+            more = len(lines) - self.first - len(shown)
+            yield Text(f"{more} more lines; arrow keys, space and b scroll, q ends", style="dim", end="")
+
+    def press(self, key: str) -> None:
+        """Scroll by a key, within the view. Other keys have no effect."""
+        self.first = max(0, self.first + LINES_BY_KEY.get(key, 0) + PAGES_BY_KEY.get(key, 0) * self.page)
+
+
+def follow(found: Found, local: Local | None, interval_s: float, console: Console | None = None) -> None:
+    """Show the status of the cluster until Ctrl-C, and refresh it every `interval_s` seconds.
+
+    The last view stays on the terminal.
+    """
     screen = console or Console()
     with exit_on_client_error():
-        with_settings = settings(command_config, partial=True)
+        with_settings = settings(found.command_config, partial=True)
+    window = Window()
     with (
         contextlib.suppress(KeyboardInterrupt),
-        Live(console=screen, screen=screen.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
+        Live(window, console=screen, screen=screen.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
+        single_keys() as keys,
     ):
-        asyncio.run(_follow(cluster, state, with_settings, interval_s, live))
+        asyncio.run(_follow(found, local, with_settings, interval_s, live, window, keys=keys))
+    if screen.is_terminal:
+        screen.print(window)
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[int | None]:
+    """Let standard input deliver each key without a line end. Yield its descriptor, or None if it is not a terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield None
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield descriptor
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 async def _follow(
-    cluster: ClusterDirectory, state: ClusterState, with_settings: Settings, interval_s: float, live: Live
+    found: Found,
+    local: Local | None,
+    with_settings: Settings,
+    interval_s: float,
+    live: Live,
+    window: Window,
+    *,
+    keys: int | None,
 ) -> None:
-    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in state.plan.node_ids)
-    while True:
+    ended = asyncio.Event()
+    if keys is not None:
+
+        def pressed() -> None:
+            key = os.read(keys, KEYS_BYTES_MAX).decode(errors="replace")
+            if key in {QUIT_KEY, ""}:
+                ended.set()
+            window.press(key)
+            live.refresh()
+
+        asyncio.get_running_loop().add_reader(keys, pressed)
+    while not ended.is_set():
+        bootstrap = found.bootstrap if local is None else local.state.plan.bootstrap
         try:
             async with client.Cluster(bootstrap, with_settings) as connected:
                 values = status_values(await client.cluster_status(connected))
         except client.ClientError as error:
             values = {"failed": str(error)}
-        state = cluster.read_state() or state
-        live.update(view(cluster, state, values), refresh=True)
-        await asyncio.sleep(interval_s)
+        local = None if local is None else local.read_again()
+        window.content = view(local, values, live.console.width)
+        live.refresh()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), interval_s)
 
 
-def view(cluster: ClusterDirectory, state: ClusterState, values: Mapping[str, Any]) -> RenderableType:
+def view(local: Local | None, values: Mapping[str, Any], width: int) -> RenderableType:
     """Return the view of a cluster. Partitions are last, because they may not fit on the screen.
 
     `values` is a result of `status_values`, or has the reason why no broker responded as `failed`.
@@ -77,10 +163,10 @@ def view(cluster: ClusterDirectory, state: ClusterState, values: Mapping[str, An
     failed = values.get("failed")
     shown = UNKNOWN if failed else values
     now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    rows = [broker_row(cluster, state, node_id, shown) for node_id in state.plan.node_ids]
+    cluster_id = shown["cluster_id"] if local is None else local.state.plan.cluster_id
     parts: list[RenderableType] = [
-        Text(f"{state.plan.cluster_id}  {now}  Ctrl-C ends", style="dim"),
-        table_of(rows, {name: name for name in COLUMNS_SHOWN}),
+        Text(f"{cluster_id or 'cluster'}  {now}  Ctrl-C ends", style="dim"),
+        fitting_table(broker_rows(local, shown), {name: name for name in COLUMNS_SHOWN}, OPTIONAL, width),
         *(Text(line, style="bold yellow") for line in warnings(shown)),
     ]
     if failed:
@@ -99,5 +185,5 @@ def view(cluster: ClusterDirectory, state: ClusterState, values: Mapping[str, An
     for title, count, section, columns in sections:
         parts += [Text(), Text(f"{title}: {count}", style="bold")]
         if section:
-            parts.append(table_of(section, columns))
+            parts.append(fitting_table(section, columns, OPTIONAL, width))
     return Group(*parts)

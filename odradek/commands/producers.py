@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, set_defaults
+from odradek.commands.options import Json
 from odradek.commands.requests import run
 from odradek.commands.rows import row_of
 from odradek.commands.selection import Address, ClientId, Idle, Selection
+from odradek.commands.target import Target, on_cluster
 from odradek.commands.txns import exit_if_partial, show_partial
 from odradek.local.output import print_json, usage_error
 
@@ -29,17 +30,18 @@ PartitionIndex = Annotated[int | None, typer.Option("--partition", "-p", help="P
 
 
 @app.callback()
-def default(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None) -> None:
+@on_cluster
+def default(target: Target) -> None:
     """Show and remove the producers that partitions keep to detect duplicates."""
-    set_defaults(bootstrap, command_config)
+    target.to_environment()
 
 
 @app.command("list")
+@on_cluster
 def list_producers(
+    target: Target,
     topic: TopicName,
     partition: PartitionIndex = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """List the producers of a topic, the longest idle first.
@@ -51,9 +53,7 @@ def list_producers(
 
       odradek producers list payments --partition 3
     """
-    result = run(
-        bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), command_config, partial=True
-    )
+    result = run(target, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
     columns = ("partition", "producer_id", "producer_epoch", "client_id", "address", "idle_ms", "open_transaction")
     show_partial(
         [row_of(row) for row in result.rows],
@@ -65,11 +65,11 @@ def list_producers(
 
 
 @app.command()
+@on_cluster
 def clients(
+    target: Target,
     topic: TopicName,
     partition: PartitionIndex = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Count the producers of each client, in each partition: which client fills a partition.
@@ -78,9 +78,7 @@ def clients(
 
       odradek producers clients payments
     """
-    result = run(
-        bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), command_config, partial=True
-    )
+    result = run(target, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
     counts = Counter((row.partition, row.client_id, row.address) for row in result.rows)
     rows = [
         {"partition": index, "client_id": client_id, "address": address, "producers": count}
@@ -91,14 +89,14 @@ def clients(
 
 
 @app.command()
+@on_cluster
 def expire(
+    target: Target,
     topic: TopicName,
     partition: PartitionIndex = None,
     idle_s: Idle = None,
     client_id: ClientId = None,
     address: Address = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove producers from the partitions of a topic. At least one option selects them.
@@ -122,7 +120,7 @@ def expire(
         chosen = [row for row in listed.rows if selection.matches(row.idle_ms, row.client_id, row.address)]
         return len(chosen), await client.expire_producers(cluster, chosen), listed.unreachable
 
-    chosen, removed, unreachable = run(bootstrap, remove, command_config)
+    chosen, removed, unreachable = run(target, remove)
     message = f"{topic}: {removed} of {chosen} selected producers are removed"
     if as_json:
         print_json({"topic": topic, "selected": chosen, "removed": removed, "message": message})

@@ -13,10 +13,11 @@ import typer
 
 from odradek import client
 from odradek.commands.content import BASE64, bytes_of, json_of, json_of_headers
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.options import Json
 from odradek.commands.record_lines import LineFormat, lines_of, parse_header
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import moment
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import INTERRUPTED, console, counted, errors, print_json, usage_error
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ LINES_MAX, CHARACTERS_MAX = 1_000, 512 * 1024
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
+@on_cluster
 def consume(
+    target: Target,
     topic: Topic,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     partition: Annotated[list[int] | None, typer.Option(help="Print only this partition.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="Start at earliest, latest or an offset.", metavar="POSITION")
@@ -77,7 +78,7 @@ def consume(
                     return
 
     try:
-        run(bootstrap, print_records, command_config)
+        run(target, print_records)
     except KeyboardInterrupt as interrupted:
         raise typer.Exit(INTERRUPTED) from interrupted
 
@@ -128,13 +129,13 @@ def content_text(content: bytes | None) -> str:
     return "null" if value is None else value
 
 
+@on_cluster
 def produce(
+    target: Target,
     topic: Topic,
     value: Annotated[
         str | None, typer.Argument(help="Value of the record.", show_default="one record per line of standard input")
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     key: Annotated[str | None, typer.Option(help="Key of the record.")] = None,
     key_separator: Annotated[
         str | None, typer.Option(help="Text between key and value in each input line.", metavar="TEXT")
@@ -190,9 +191,8 @@ def produce(
     )
     try:
         result = run(
-            bootstrap,
+            target,
             lambda cluster: write_records(cluster, topic, effective_id, batches, commit=not abort),
-            command_config,
         )
     except KeyboardInterrupt as interrupted:
         errors.print("interrupted")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from odradek import client
+from odradek.commands.target import find
 from odradek.local.output import FAILED, errors
 from odradek.local.processes import USAGE
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from odradek.client import Cluster, Settings
+    from odradek.commands.target import Target
 
 CLIENT_ID = "odradek-admin"
 """Client id of the command line in quotas, metrics and logs of brokers."""
@@ -28,16 +31,15 @@ One broker that does not respond delays the output by this time.
 T = TypeVar("T")
 
 
-def run(
-    bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], command_config: Path | None, *, partial: bool = False
-) -> T:
-    """Connect to a cluster, run an operation, and return its result. `command_config` has client properties.
+def run(target: Target, operation: Callable[[Cluster], Awaitable[T]], *, partial: bool = False) -> T:
+    """Connect to the cluster that the options find, run an operation, and return its result.
 
     With `partial`, wait only `PARTIAL_TIMEOUT_S` for each response. After a failure, print its reason and raise
     typer.Exit.
     """
     with exit_on_client_error():
-        return attempt(bootstrap, operation, settings(command_config, partial=partial))
+        found = find(target, os.environ)
+        return attempt(found.bootstrap, operation, settings(found.command_config, partial=partial))
 
 
 def attempt(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], with_settings: Settings) -> T:
@@ -77,3 +79,6 @@ def exit_on_client_error() -> Iterator[None]:
     except client.ClientError as error:
         errors.print(str(error), markup=False)
         raise typer.Exit(USAGE if isinstance(error, client.InvalidArgument) else FAILED) from error
+    except OSError as error:
+        errors.print(str(error), markup=False)
+        raise typer.Exit(getattr(error, "exit_code", FAILED)) from error

@@ -1,13 +1,14 @@
-"""`odradek status`: brokers, partitions, groups and open transactions of a local cluster."""
+"""`odradek status`: brokers, partitions, groups and open transactions of a cluster."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from odradek import client
-from odradek.commands.options import DIRECTORY_DEFAULT, CommandConfig, Directory, Json
+from odradek.commands.options import Json
 from odradek.commands.requests import attempt, exit_on_client_error, settings
 from odradek.commands.status_rows import (
     BROKER_COLUMNS,
@@ -15,23 +16,25 @@ from odradek.commands.status_rows import (
     PARTITION_COLUMNS,
     TRANSACTION_COLUMNS,
     UNKNOWN,
-    broker_row,
+    Local,
+    broker_rows,
     open_transactions_text,
     status_values,
     warnings,
 )
+from odradek.commands.target import Found, Target, find, on_cluster
 from odradek.commands.up import exit_on_failure, require_state
-from odradek.local.directory import ClusterDirectory, ClusterState
+from odradek.local.directory import ClusterDirectory
 from odradek.local.output import FAILED, console, errors, print_json, show
 from odradek.local.watch import recovery_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 
+@on_cluster
 def status(
-    directory: Directory = DIRECTORY_DEFAULT,
+    target: Target,
     watch: Annotated[
         bool | None,
         typer.Option(
@@ -39,33 +42,42 @@ def status(
         ),
     ] = None,
     interval_s: Annotated[float, typer.Option("--every", help="Seconds between two refreshes.", min=0.1)] = 1.0,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Show the brokers, partitions, groups and open transactions of a local cluster.
+    """Show the brokers, partitions, groups and open transactions of a cluster.
 
     On a terminal it is a live view until Ctrl-C. Otherwise, or with --once or
-    --json, the status is printed once. Brokers may be down. The exit code is 1 if
-    no majority of the voters runs.
+    --json, the status is printed once. Brokers may be down. Of a local cluster,
+    the command also shows processes and logs, and the exit code is 1 if no
+    majority of the voters runs.
 
     Examples:
 
       odradek status --dir /var/tmp/kafka
 
-      odradek status --dir /var/tmp/kafka --json
+      odradek status --bootstrap kafka-1:9092 --json
     """
-    cluster = ClusterDirectory(directory)
-    with exit_on_failure():
-        state = require_state(cluster)
-    config = command_config or cluster.own_client_config(state.plan)
+    with exit_on_client_error():
+        found = find(target, os.environ)
+    local = None
+    if found.directory is not None:
+        with exit_on_failure():
+            cluster = ClusterDirectory(found.directory)
+            local = Local(cluster, require_state(cluster))
     if not as_json and (console.is_terminal if watch is None else watch):
         from odradek.commands.live import follow
 
-        follow(cluster, config, interval_s)
+        follow(found, local, interval_s)
     else:
-        print_once(cluster, state, config, as_json=as_json)
-    with exit_on_failure():
-        state = require_state(cluster)
+        print_once(found, local, as_json=as_json)
+    if local is not None:
+        with exit_on_failure():
+            finish(local.read_again())
+
+
+def finish(local: Local) -> None:
+    """Print what is down of a local cluster. Raise typer.Exit if no majority of the voters runs."""
+    cluster, state = local.cluster, local.state
     alive = state.alive()
     if stopping := state.alive_stopping():
         names = ", ".join(f"broker {node_id} (pid {identity.pid})" for node_id, identity in stopping.items())
@@ -78,31 +90,31 @@ def status(
         raise typer.Exit(FAILED)
 
 
-def print_once(cluster: ClusterDirectory, state: ClusterState, command_config: Path | None, *, as_json: bool) -> None:
+def print_once(found: Found, local: Local | None, *, as_json: bool) -> None:
     """Print the status as JSON or as tables. If no broker responds, print what is known, and raise typer.Exit."""
-    alive = state.alive()
-    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
-    values, failure = unknown_values(state), None
-    if alive:
+    values, failure = unknown_values(local), None
+    if local is None or local.state.alive():
         with exit_on_client_error():
-            with_settings = settings(command_config, partial=True)
+            with_settings = settings(found.command_config, partial=True)
         try:
-            values = status_values(attempt(bootstrap, client.cluster_status, with_settings))
+            values = status_values(attempt(found.bootstrap, client.cluster_status, with_settings))
         except client.ClientError as error:  # brokers that recover their logs respond after that only
             failure = error
-    rows = [broker_row(cluster, state, node_id, values) for node_id in state.plan.node_ids]
+    rows = broker_rows(local, values)
     if as_json:
-        print_json({**values, "cluster_id": state.plan.cluster_id, "brokers": rows})
-    else:
+        print_json({**values, "brokers": rows})
+    elif local is not None or failure is None:
         show_tables(rows, values)
     if failure is not None:
         errors.print(str(failure), markup=False)
         raise typer.Exit(FAILED)
 
 
-def unknown_values(state: ClusterState) -> dict[str, Any]:
+def unknown_values(local: Local | None) -> dict[str, Any]:
     """Return the values of a cluster without a broker that responds."""
-    return {**UNKNOWN, "unreachable": state.plan.node_ids}
+    if local is None:
+        return dict(UNKNOWN)
+    return {**UNKNOWN, "cluster_id": local.state.plan.cluster_id, "unreachable": local.state.plan.node_ids}
 
 
 def show_tables(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> None:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.commands.rows import row_of, transaction_row
 from odradek.local.recovery import recovery_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from odradek.client import ClusterStatus
     from odradek.local.directory import ClusterDirectory, ClusterState
 
-BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "metrics", "log")
+BROKER_COLUMNS = (
+    "node_id",
+    "endpoint",
+    "state",
+    "role",
+    "rack",
+    "leads",
+    "under_replicated",
+    "log_bytes",
+    "pid",
+    "metrics",
+    "log",
+)
 PARTITION_COLUMNS = (
     "topic",
     "partition",
@@ -37,7 +50,9 @@ TRANSACTION_COLUMNS = (
 )
 GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
 UNKNOWN: dict[str, Any] = {
+    "cluster_id": None,
     "controller": None,
+    "voters": None,
     "brokers": [],
     "partitions": None,
     "under_replicated": None,
@@ -61,6 +76,57 @@ def status_values(status: ClusterStatus) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A local cluster: its directory and its state file."""
+
+    cluster: ClusterDirectory
+    state: ClusterState
+
+    def read_again(self) -> Local:
+        """Return the same cluster with its present state."""
+        return Local(self.cluster, self.cluster.read_state() or self.state)
+
+
+def broker_rows(local: Local | None, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of all brokers: those of the directory of a local cluster, or those that the cluster names."""
+    if local is not None:
+        return [broker_row(local.cluster, local.state, node_id, values) for node_id in local.state.plan.node_ids]
+    return [remote_broker_row(broker, values) for broker in values["brokers"]]
+
+
+def remote_broker_row(broker: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of one broker of any cluster. What only its host knows is null."""
+    node_id, fenced = broker["node_id"], broker["fenced"]
+    responds = not fenced and node_id not in values["unreachable"]
+    host = f"[{broker['host']}]" if ":" in broker["host"] else broker["host"]
+    return {
+        "node_id": node_id,
+        "endpoint": f"{host}:{broker['port']}",
+        "running": responds,
+        "fenced": fenced,
+        "state": "fenced" if fenced else "running" if responds else "no response",
+        "role": role(node_id, values, values["voters"] or ()),
+        "rack": broker["rack"],
+        **counts_of(node_id, values),
+        "log_bytes": broker["log_bytes"],
+        "metrics": None,
+        "pid": None,
+        "log": None,
+    }
+
+
+def counts_of(node_id: int, values: Mapping[str, Any]) -> dict[str, int]:
+    """Count the partitions that a broker leads, and its replicas of under-replicated partitions."""
+    partitions, behind = values["partitions"] or (), set(values["under_replicated"] or ())
+    return {
+        "leads": sum(row["leader"] == node_id for row in partitions),
+        "under_replicated": sum(
+            node_id in row["replicas"] and f"{row['topic']}-{row['partition']}" in behind for row in partitions
+        ),
+    }
+
+
 def broker_row(
     cluster: ClusterDirectory, state: ClusterState, node_id: int, values: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -76,9 +142,10 @@ def broker_row(
         "running": running,
         "fenced": fenced,
         "state": str(recovery or ("fenced" if fenced else "running")) if running else down_state(state, node_id),
-        "role": role(state, node_id, values),
+        "role": role(node_id, values, state.plan.voters),
         "rack": metadata.get("rack"),
-        "leads": sum(row["leader"] == node_id for row in values["partitions"] or ()),
+        **counts_of(node_id, values),
+        "log_bytes": metadata.get("log_bytes"),
         "metrics": metrics,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
@@ -92,11 +159,11 @@ def down_state(state: ClusterState, node_id: int) -> str:
     return "stopping" if node_id in state.alive_stopping() else "stopped"
 
 
-def role(state: ClusterState, node_id: int, values: Mapping[str, Any]) -> str:
+def role(node_id: int, values: Mapping[str, Any], voters: Collection[int]) -> str:
     """Return the role of a broker in the quorum: controller, voter or observer."""
     if node_id == values["controller"]:
         return "controller"
-    return "voter" if node_id in state.plan.voters else "observer"
+    return "voter" if node_id in voters else "observer"
 
 
 def count_text(rows: Sequence[Any] | None) -> str:

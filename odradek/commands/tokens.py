@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.options import Json
 from odradek.commands.requests import run
 from odradek.commands.rows import moment, row_of
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import print_json, show
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ PeriodOption = Annotated[
 
 
 @app.command()
+@on_cluster
 def create(
+    target: Target,
     owner: Annotated[
         str | None, typer.Option("--owner", help="User that logs in by it. Default: this client.", metavar="USER")
     ] = None,
@@ -36,8 +39,6 @@ def create(
     max_lifetime: Annotated[
         int | None, typer.Option("--max-lifetime", help="Milliseconds beyond which it cannot be renewed.", metavar="MS")
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Create a token, and print its id and its HMAC.
@@ -52,14 +53,13 @@ def create(
       odradek tokens create --owner alice --max-lifetime 3600000
     """
     token = run(
-        bootstrap,
+        target,
         lambda cluster: client.create_token(
             cluster,
             owner=owner,
             renewers=renewers or (),
             max_lifetime_ms=-1 if max_lifetime is None else max_lifetime,
         ),
-        command_config,
     )
     row = token_row(token)
     if as_json:
@@ -69,11 +69,11 @@ def create(
 
 
 @app.command()
+@on_cluster
 def renew(
+    target: Target,
     token_id: TokenArgument,
     period: PeriodOption = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Let a token expire later. Its owner and its renewers may do this.
@@ -85,9 +85,7 @@ def renew(
       odradek tokens renew qEMlqzbRTiKDCTqbDd0X7w --period 3600000
     """
     period_ms = -1 if period is None else period
-    expires_ms = run(
-        bootstrap, lambda cluster: client.renew_token(cluster, token_id, period_ms=period_ms), command_config
-    )
+    expires_ms = run(target, lambda cluster: client.renew_token(cluster, token_id, period_ms=period_ms))
     if as_json:
         print_json({"token_id": token_id, "expires_ms": expires_ms, "expires": moment(expires_ms)})
     else:
@@ -95,14 +93,14 @@ def renew(
 
 
 @app.command()
+@on_cluster
 def expire(
+    target: Target,
     token_id: TokenArgument,
     period: Annotated[
         int | None,
         typer.Option("--period", help="Milliseconds until it expires. Default: remove it now.", metavar="MS", min=0),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove a token, or let it expire. Its existing sessions continue.
@@ -114,9 +112,7 @@ def expire(
       odradek tokens expire qEMlqzbRTiKDCTqbDd0X7w --period 60000
     """
     period_ms = -1 if period is None else period
-    expires_ms = run(
-        bootstrap, lambda cluster: client.expire_token(cluster, token_id, period_ms=period_ms), command_config
-    )
+    expires_ms = run(target, lambda cluster: client.expire_token(cluster, token_id, period_ms=period_ms))
     if as_json:
         print_json({"token_id": token_id, "expires_ms": expires_ms, "expires": moment(expires_ms)})
     elif period is None:
@@ -126,12 +122,12 @@ def expire(
 
 
 @app.command("list")
+@on_cluster
 def list_tokens(
+    target: Target,
     owners: Annotated[
         list[str] | None, typer.Option("--owner", help="Only tokens of this user. Repeatable.", metavar="USER")
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """List the tokens that this client may see, without their HMACs.
@@ -142,7 +138,7 @@ def list_tokens(
 
       odradek tokens list --owner alice --json
     """
-    tokens = run(bootstrap, lambda cluster: client.describe_tokens(cluster, owners or None), command_config)
+    tokens = run(target, lambda cluster: client.describe_tokens(cluster, owners or None))
     titles = {name: name.replace("_", " ") for name in COLUMNS}
     show([token_row(token) for token in tokens], titles, as_json=as_json, empty="no tokens")
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, parse_pair
+from odradek.commands.options import Json, parse_pair
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import counted, print_json, show
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
@@ -18,9 +19,9 @@ Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
 @app.command("list")
+@on_cluster
 def list_topics(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -30,15 +31,14 @@ def list_topics(
 
       odradek topics list --internal --json
     """
-    rows = [row_of(row) for row in run(bootstrap, client.list_topics, command_config) if internal or not row.internal]
+    rows = [row_of(row) for row in run(target, client.list_topics) if internal or not row.internal]
     columns = {"name": "topic", "topic_id": "id", "partitions": "partitions", "replication_factor": "replicas"}
     show(rows, columns, as_json=as_json, empty="no topics")
 
 
 @app.command()
-def describe(
-    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def describe(target: Target, name: Name, as_json: Json = False) -> None:
     """Show the partitions of a topic with their offsets.
 
     Example:
@@ -46,16 +46,16 @@ def describe(
       odradek topics describe payments
     """
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
-    described = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]), command_config)
+    described = run(target, lambda cluster: client.describe_partitions(cluster, [name]))
     rows = [row_of(row) for row in described]
     show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
 
 
 @app.command()
+@on_cluster
 def create(
+    target: Target,
     name: Name,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     partitions: Annotated[int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.")] = -1,
     replication_factor: Annotated[
         int, typer.Option(help="Replicas per partition. -1: default.replication.factor.")
@@ -77,11 +77,10 @@ def create(
     with exit_on_client_error():
         pairs = dict(parse_pair(config, "--config") for config in configs or [])
     created = run(
-        bootstrap,
+        target,
         lambda cluster: client.create_topic(
             cluster, name, partitions=partitions, replication_factor=replication_factor, configs=pairs
         ),
-        command_config,
     )
     if as_json:
         print_json(row_of(created))
@@ -90,16 +89,15 @@ def create(
 
 
 @app.command()
-def delete(
-    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def delete(target: Target, name: Name, as_json: Json = False) -> None:
     """Delete a topic and its records.
 
     Example:
 
       odradek topics delete payments
     """
-    topic_id = run(bootstrap, lambda cluster: client.delete_topic(cluster, name), command_config)
+    topic_id = run(target, lambda cluster: client.delete_topic(cluster, name))
     if as_json:
         print_json({"name": name, "topic_id": str(topic_id)})
     else:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, set_defaults
+from odradek.commands.options import Json
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
 from odradek.commands.selection import Address, ClientId, Idle, Selection
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import FAILED, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 app = typer.Typer(
     help="Transactions: list, describe, find those that hold back readers, abort.",
@@ -41,30 +41,30 @@ BLOCKING = {
 
 
 @app.callback(invoke_without_command=True)
+@on_cluster
 def default(
+    target: Target,
     context: typer.Context,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Without a subcommand: show the transactions that hold back readers, as odradek txns blocking.
 
     Example:
 
-      odradek txns --bootstrap 127.0.0.1:9092
+      odradek txns --dir /var/tmp/kafka
     """
     if context.invoked_subcommand is None:
-        blocking(bootstrap, command_config, None, as_json)
+        show_blocking(target, None, as_json=as_json)
     else:
         # Options before the subcommand apply to it, unless it has the same options itself.
-        set_defaults(bootstrap, command_config)
+        target.to_environment()
         context.default_map = {context.invoked_subcommand: {"as_json": as_json}}
 
 
 @app.command("list")
+@on_cluster
 def list_transactions(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     state: Annotated[
         list[str] | None, typer.Option(help="Show only this state: Ongoing, PrepareCommit, ...", metavar="STATE")
     ] = None,
@@ -76,9 +76,7 @@ def list_transactions(
 
       odradek txns list --state Ongoing
     """
-    result = run(
-        bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), command_config, partial=True
-    )
+    result = run(target, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
     columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator", "client_id", "address")
     show_partial(
         [row_of(row) for row in result.rows],
@@ -90,10 +88,10 @@ def list_transactions(
 
 
 @app.command()
+@on_cluster
 def describe(
+    target: Target,
     transactional_id: Annotated[str, typer.Argument(help="Transactional id of a producer.")],
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show the state, producer, partitions and time-out of a transactional id.
@@ -102,9 +100,7 @@ def describe(
 
       odradek txns describe payments-1
     """
-    row = transaction_row(
-        run(bootstrap, lambda cluster: client.describe_transaction(cluster, transactional_id), command_config)
-    )
+    row = transaction_row(run(target, lambda cluster: client.describe_transaction(cluster, transactional_id)))
     if as_json:
         print_json(row)
         return
@@ -117,9 +113,9 @@ def describe(
 
 
 @app.command()
+@on_cluster
 def blocking(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
+    target: Target,
     topic: Annotated[str | None, typer.Option(help="Show only this topic.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -135,8 +131,13 @@ def blocking(
 
       odradek txns blocking --topic payments
     """
+    show_blocking(target, topic, as_json=as_json)
+
+
+def show_blocking(target: Target, topic: str | None, *, as_json: bool) -> None:
+    """Print the partitions of a topic, or of all topics, whose readers wait for open transactions."""
     topics = None if topic is None else [topic]
-    result = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), command_config, partial=True)
+    result = run(target, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
     show_partial(
         [blocked_row(row) for row in result.rows],
         result.unreachable,
@@ -147,13 +148,13 @@ def blocking(
 
 
 @app.command()
+@on_cluster
 def abort(
+    target: Target,
     transactional_id: Annotated[str | None, typer.Argument(help="Transactional id of the producer to fence.")] = None,
     topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
     partition: Annotated[int | None, typer.Option(help="Partition of a hanging transaction.")] = None,
     producer_id: Annotated[int | None, typer.Option(help="Producer id of a hanging transaction.")] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Abort a transaction that holds back readers.
@@ -170,9 +171,9 @@ def abort(
       odradek txns abort --topic payments --partition 3 --producer-id 1000
     """
     if transactional_id is not None and topic is None:
-        row = fence(bootstrap, command_config, transactional_id)
+        row = fence(target, transactional_id)
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
-        row = abort_hanging(bootstrap, command_config, topic, partition, producer_id)
+        row = abort_hanging(target, topic, partition, producer_id)
     else:
         usage_error("specify either a transactional id, or --topic, --partition and --producer-id")
     if as_json:
@@ -182,16 +183,15 @@ def abort(
 
 
 @app.command()
-def clients(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def clients(target: Target, as_json: Json = False) -> None:
     """Count the transactional ids of each client at each coordinator: which client fills a coordinator.
 
     Example:
 
       odradek txns clients
     """
-    result = run(bootstrap, client.list_transactions, command_config, partial=True)
+    result = run(target, client.list_transactions, partial=True)
     counts = Counter((row.coordinator, row.client_id, row.address) for row in result.rows)
     rows: list[Row] = [
         {"coordinator": node_id, "client_id": client_id, "address": address, "transactional_ids": count}
@@ -202,13 +202,13 @@ def clients(
 
 
 @app.command()
+@on_cluster
 def expire(
+    target: Target,
     transactional_id: Annotated[str | None, typer.Argument(help="Transactional id to remove.")] = None,
     idle_s: Idle = None,
     client_id: ClientId = None,
     address: Address = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove transactional ids without an open transaction from their coordinators.
@@ -239,7 +239,7 @@ def expire(
             raise client.NotFound(f"transactional id {transactional_id} does not exist")
         return len(chosen), await client.expire_transactional_ids(cluster, chosen), listed.unreachable
 
-    chosen, kept, unreachable = run(bootstrap, remove, command_config)
+    chosen, kept, unreachable = run(target, remove)
     message = f"{chosen - len(kept)} of {chosen} selected transactional ids are removed"
     if as_json:
         print_json({"selected": chosen, "removed": chosen - len(kept), "kept": kept, "message": message})
@@ -250,21 +250,20 @@ def expire(
     exit_if_partial(unreachable)
 
 
-def fence(bootstrap: str, command_config: Path | None, transactional_id: str) -> Row:
+def fence(target: Target, transactional_id: str) -> Row:
     """Fence the producer of a transactional id. Return the row to print. Raise typer.Exit on failure."""
-    before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id), command_config)
+    before = run(target, lambda cluster: client.fence_producer(cluster, transactional_id))
     message = f"{transactional_id}: producer {before.producer_id} epoch {before.producer_epoch} is fenced"
     if before.state == "Ongoing":
         message += ", its transaction is aborted"
     return {"transactional_id": transactional_id, "was": before.state, "message": message}
 
 
-def abort_hanging(bootstrap: str, command_config: Path | None, topic: str, partition: int, producer_id: int) -> Row:
+def abort_hanging(target: Target, topic: str, partition: int, producer_id: int) -> Row:
     """Abort a hanging transaction in one partition. Return the row to print. Raise typer.Exit on failure."""
     aborted = run(
-        bootstrap,
+        target,
         lambda cluster: client.abort_hanging_transaction(cluster, topic, partition, producer_id),
-        command_config,
     )
     message = (
         f"{topic}-{partition}: the transaction of producer {producer_id} that began at offset {aborted.first_offset} "

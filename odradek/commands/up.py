@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from odradek.commands.options import DIRECTORY_DEFAULT, Directory
+from odradek.commands.options import Directory
+from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.local.directory import (
     DEFAULT_HOST,
     DEFAULT_PORT,

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.options import Json
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
+from odradek.commands.target import Target, on_cluster
 from odradek.local.output import print_json, show
 
 app = typer.Typer(
@@ -27,21 +28,22 @@ UserArgument = Annotated[str, typer.Argument(help="Name of the user.")]
 
 
 @app.command("list")
-def list_users(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
-) -> None:
+@on_cluster
+def list_users(target: Target, as_json: Json = False) -> None:
     """List users with their mechanisms and iterations.
 
     Examples:
 
       odradek users list
     """
-    users = run(bootstrap, client.describe_users, command_config)
+    users = run(target, client.describe_users)
     show([row_of(user) for user in users], {name: name for name in COLUMNS}, as_json=as_json, empty="no users")
 
 
 @app.command()
+@on_cluster
 def add(
+    target: Target,
     user: UserArgument,
     mechanism: Annotated[
         str, typer.Option("--mechanism", help="SCRAM-SHA-256 or SCRAM-SHA-512.", metavar="NAME")
@@ -55,8 +57,6 @@ def add(
             "--password-file", help="File whose first line is the password; - is standard input.", metavar="FILE"
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Add a user, or change its password.
@@ -73,9 +73,8 @@ def add(
     with exit_on_client_error():
         password = read_password(password_file)
     run(
-        bootstrap,
+        target,
         lambda cluster: client.set_user(cluster, user, password, mechanism, iterations=iterations),
-        command_config,
     )
     if as_json:
         print_json({"user": user, "mechanism": mechanism.upper(), "iterations": iterations})
@@ -84,13 +83,13 @@ def add(
 
 
 @app.command()
+@on_cluster
 def remove(
+    target: Target,
     user: UserArgument,
     mechanism: Annotated[
         str | None, typer.Option("--mechanism", help="Only this mechanism. Default: all.", metavar="NAME")
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove the credentials of a user. Its existing sessions continue.
@@ -101,7 +100,7 @@ def remove(
 
       odradek users remove alice --mechanism SCRAM-SHA-256
     """
-    removed = run(bootstrap, lambda cluster: client.remove_user(cluster, user, mechanism), command_config)
+    removed = run(target, lambda cluster: client.remove_user(cluster, user, mechanism))
     if as_json:
         print_json({"user": user, "mechanisms": removed})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,6 +12,9 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from odradek.local.processes import USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error. An error message is one line of any length."""
@@ -55,6 +58,17 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
     # Print each row on one line, also to a pipe and on a narrow terminal: folded cells cannot be read.
     table_width = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
     Console(highlight=False, emoji=False, width=max(console.width, table_width)).print(table)
+
+
+def fitting_table(rows: list[dict[str, Any]], columns: dict[str, str], optional: Sequence[str], width: int) -> Table:
+    """Return a table without the first of the optional columns, so that it fits in a width if that is possible."""
+    kept = dict(columns)
+    for name in ("", *optional):
+        kept.pop(name, None)
+        table = table_of(rows, kept)
+        if Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum <= width:
+            break
+    return table
 
 
 def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:

@@ -9,6 +9,13 @@ from odradek.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from odradek.protocol.messages.list_offsets import (
@@ -47,6 +54,9 @@ def test_status_continues_without_brokers_that_are_fenced_or_do_not_respond(kafk
     topics = [OffsetFetchResponseTopics(name=TOPIC, partitions=[committed])]
     groups = [OffsetFetchResponseGroup(group_id=GROUP, topics=topics)]
     kafka.script(OffsetFetchRequest, OffsetFetchResponse(groups=groups))
+    sizes = [DescribeLogDirsPartition(partition_index=index, partition_size=100) for index in range(2)]
+    logs = DescribeLogDirsResult(topics=[DescribeLogDirsTopic(name=TOPIC, partitions=sizes)])
+    kafka.script(DescribeLogDirsRequest, DescribeLogDirsResponse(results=[logs]))
     kafka.script(DescribeQuorumRequest, DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     async def test() -> None:
@@ -55,9 +65,10 @@ def test_status_continues_without_brokers_that_are_fenced_or_do_not_respond(kafk
             status = await cluster_status(cluster)
         assert [(broker.node_id, broker.fenced) for broker in status.brokers] == [(1, False), (2, True), (3, False)]
         assert list(status.unreachable) == [3]
+        assert [broker.log_bytes for broker in status.brokers] == [200, None, None]
         assert status.under_replicated == ["t-0", "t-1"]
         assert [(row.leader, row.high_watermark) for row in status.partitions] == [(1, 8), (3, None)]
         assert [(group.group, group.lag, group.stable_lag) for group in status.groups] == [(GROUP, 3, 3)]
-        assert (status.transactions, status.controller) == ([], None)
+        assert (status.transactions, status.controller, status.voters) == ([], None, None)
 
     run(kafka, test())

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek.__main__ import app
-from odradek.commands.options import COMMAND_CONFIG_VARIABLE
+from odradek.commands.target import COMMAND_CONFIG_VARIABLE
 from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.support.ports import free_port
 from tests.unit.odradek.local.test_directory import PLAN, own_process

@@ -6,10 +6,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from odradek.broker_interface import PORT_MAX
-from odradek.commands.live import view
+from odradek.commands.live import Window, view
+from odradek.commands.status_rows import Local
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import METRICS_PORT_OFFSET, StartOptions, make_plan, metrics_port
 from odradek.local.plan import Plan
@@ -20,6 +22,8 @@ PARTITION = {
     "last_stable_offset": 4, "high_watermark": 7, "log_end": 7,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
+    "cluster_id": PLAN.cluster_id,
+    "voters": [1],
     "controller": 1,
     "brokers": [{"node_id": 1, "fenced": False, "rack": None}],
     "partitions": [PARTITION],
@@ -30,11 +34,42 @@ STATUS: dict[str, Any] = {
 }
 
 
-def rendered(directory: Path, status: dict[str, Any]) -> str:
+def rendered(directory: Path, status: dict[str, Any], width: int = 200) -> str:
     output = StringIO()
-    cluster = ClusterDirectory(directory)
-    Console(file=output, width=200).print(view(cluster, ClusterState(PLAN), status))
+    local = Local(ClusterDirectory(directory), ClusterState(PLAN))
+    Console(file=output, width=width).print(view(local, status, width))
     return output.getvalue()
+
+
+def shown(window: Window) -> list[str]:
+    output = StringIO()
+    Console(file=output, width=80, height=24, force_terminal=True, no_color=True, color_system=None).print(window)
+    return output.getvalue().rstrip("\n").splitlines()
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_view_of_many_partitions_fits_a_terminal_of_80_by_24_and_scrolls(tmp_path: Path, *, local: bool) -> None:
+    partitions = [{**PARTITION, "topic": "payments-of-europe", "partition": index} for index in range(40)]
+    brokers = [
+        {"node_id": 1, "host": "127.0.0.1", "port": 9092, "fenced": False, "rack": "eu-central-1a", "log_bytes": 10**12}
+    ]
+    status = {**STATUS, "partitions": partitions, "brokers": brokers}
+    of_directory = Local(ClusterDirectory(tmp_path), ClusterState(PLAN)) if local else None
+    window = Window(view(of_directory, status, 80))
+    first = shown(window)
+    assert len(first) == 24
+    assert max(map(len, first)) <= 80
+    assert first[1].startswith("node_id")
+    assert "more lines" in first[-1]
+    lines = list(first)
+    for _ in range(3):
+        window.press(" ")
+        lines += shown(window)
+    rows = {line.split()[1] for line in lines if line.startswith("payments-of-europe")}
+    assert rows == {str(index) for index in range(40)}
+    assert shown(window)[-1].startswith("0 more lines")
+    window.press("k")
+    assert shown(window)[-1].startswith("1 more lines")
 
 
 def test_view_shows_all_values_and_names_are_not_markup(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_open_transactions_are_complete_or_the_output_names_the_unreachable_brok
 def test_status_has_the_same_keys_as_an_unknown_status(
     unreachable: dict[int, str], transactions: list[str] | None
 ) -> None:
-    found = ClusterStatus(1, [], [], [], [], [], unreachable)
+    found = ClusterStatus("id", 1, [1], [], [], [], [], [], unreachable)
     assert list(status_values(found)) == list(UNKNOWN)
     assert status_values(found)["transactions"] == transactions
     assert status_values(found)["unreachable"] == list(unreachable)

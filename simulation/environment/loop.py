@@ -53,6 +53,8 @@ class SeamBypassed(SimulationError):
 class SimLoop(asyncio.BaseEventLoop):
     """Event loop of a run. `failures` collects unhandled exceptions, which asyncio would log."""
 
+    task_class: type[asyncio.Task[Any]] = asyncio.Task
+
     def __init__(
         self,
         rng: Random,
@@ -201,6 +203,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def spawn(self, node: str, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         return self.create_task(coro, name=name, context=self.context_of(node))
 
+    @property
+    def nodes(self) -> list[str]:
+        """Return the names that have tasks."""
+        return list(self._tasks)
+
     def tasks_of(self, node: str) -> list[asyncio.Task[Any]]:
         """Return the unfinished tasks of the node, oldest first."""
         return [task for task in self._tasks.get(node, ()) if not task.done()]
@@ -232,7 +239,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
     ) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=loop, **options)
+        task: asyncio.Task[T] = self.task_class(coro, loop=loop, **options)
         context: Context | None = options.get("context")
         node = NODE.get() if context is None else context.get(NODE, WORLD)
         tasks = self._tasks.setdefault(node, {})

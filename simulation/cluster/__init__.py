@@ -1,0 +1,1 @@
+"""Hosts of a simulated cluster, and the cluster that applications run against."""

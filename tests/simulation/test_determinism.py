@@ -1,0 +1,57 @@
+"""Equal seeds give equal traces in two processes, and the simulation refuses what it cannot control."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DIGESTS: Final = """
+import sys
+sys.path.insert(0, ".")
+from odradek.simulation import Faults, run
+from tests.simulation.apps import copy
+for seed in (3, 4):
+    result = run(copy.Copy, seed=seed, topics=copy.TOPICS, faults=Faults(seconds=10))
+    print(seed, result.digest, result.virtual_seconds, len(result.events), *result.faults)
+"""
+
+
+def in_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**clean, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_equal_seeds_give_equal_traces_in_two_processes() -> None:
+    # The unused variable moves the stack and the heap, so that addresses differ.
+    runs = [in_process(DIGESTS, PYTHONHASHSEED="0", UNUSED="x" * size) for size in (1, 3000)]
+    assert all(run.returncode == 0 for run in runs), runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout
+    digests = [line.split()[1] for line in runs[0].stdout.splitlines()]
+    assert len(set(digests)) == 2, "different seeds give different traces"
+
+
+def test_random_hash_seed_is_refused_with_the_remedy() -> None:
+    run = in_process(DIGESTS)
+    assert run.returncode == 1
+    assert "UnsuitableProcess: Set PYTHONHASHSEED=0 before Python starts." in run.stderr
+
+
+def test_aiokafka_with_extensions_is_refused_with_the_remedy() -> None:
+    run = in_process(f"import aiokafka\n{DIGESTS}", PYTHONHASHSEED="0", AIOKAFKA_NO_EXTENSIONS="")
+    assert "UnsuitableProcess: Set AIOKAFKA_NO_EXTENSIONS=1 before aiokafka is imported." in run.stderr
+
+
+def test_import_of_the_package_imports_no_client() -> None:
+    run = in_process("import odradek.simulation, sys; assert 'aiokafka' not in sys.modules, 'aiokafka is imported'")
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,171 @@
+"""Crashes, faults, escapes and reports of an application in a simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.simulation import Escaped, Fault, Faults, Topic, checkers, run
+from odradek.simulation.application import FAILURES_MAX
+from odradek.simulation.faults import CRASH, CRASH_AT_POINT, KILL, KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from odradek.simulation import Sim, State
+
+pytestmark = pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="needs PYTHONHASHSEED=0")
+
+
+def test_hours_of_virtual_time_pass_in_an_idle_cluster() -> None:
+    real = time.time()
+
+    async def app(sim: Sim) -> None:
+        before, monotonic = time.time(), time.monotonic()
+        await asyncio.sleep(600)
+        sim.record("passed", (round(time.time() - before), round(time.monotonic() - monotonic)))
+
+    result = run(app, brokers=1, faults=())
+    assert result.state is not None
+    assert result.state.reported("passed") == [(600, 600)]
+    assert result.virtual_seconds > 600
+    assert time.time() > real, "the seams end with the run"
+    assert result.passed
+
+
+def test_crash_ends_the_process_without_its_clean_up_and_starts_it_again() -> None:
+    cleaned: list[float] = []
+
+    async def app(sim: Sim) -> None:
+        sim.record("start", sim.incarnation)
+        sim.durable["starts"] = sim.durable.get("starts", 0) + 1
+        try:
+            await asyncio.sleep(10)
+        finally:
+            if not cleaned and sim.incarnation == 1 and sim.now() < 5:
+                cleaned.append(sim.now())
+        sim.record("done", sim.incarnation)
+
+    result = run(app, brokers=1, faults=[Fault(CRASH, at=2.0, seconds=1.0)])
+    assert result.state is not None
+    assert result.state.reported("start") == [1, 2]
+    assert result.state.reported("done") == [2]
+    assert result.state.durable == [{"starts": 2}]
+    done = [report.at for report in result.state.reports if report.kind == "done"]
+    assert done == [pytest.approx(13.0, abs=0.1)]
+
+
+def test_crash_at_a_point_ends_the_process_at_that_point() -> None:
+    async def app(sim: Sim) -> None:
+        for number in range(5):
+            sim.record("before", number)
+            await sim.crash_point("step")
+        sim.record("done", sim.incarnation)
+
+    async def slow(sim: Sim) -> None:
+        await asyncio.sleep(1)
+        await app(sim)
+
+    result = run(slow, brokers=1, faults=[Fault(CRASH_AT_POINT, at=0.5, seconds=1.0, other=3)])
+    assert result.state is not None
+    assert result.state.reported("before") == [0, 1, 2, 0, 1, 2, 3, 4]
+    assert "reaches crash point step" in result.explain()
+
+
+def test_exception_restarts_the_application_and_too_many_are_a_finding() -> None:
+    async def app(sim: Sim) -> None:
+        await asyncio.sleep(0)
+        raise ValueError(sim.incarnation)
+
+    result = run(app, brokers=1, faults=(), until=FAILURES_MAX + 100.0)
+    assert [text for text in result.findings if f"failed {FAILURES_MAX + 1} times" in text]
+
+
+def test_cancelled_application_is_restarted() -> None:
+    async def app(sim: Sim) -> None:
+        sim.record("start", sim.incarnation)
+        if sim.incarnation == 1:
+            raise asyncio.CancelledError
+
+    result = run(app, brokers=1, faults=())
+    assert result.state is not None
+    assert result.state.reported("start") == [1, 2]
+
+
+def _thread() -> None:
+    threading.Thread(target=print).start()
+
+
+def _real_socket() -> None:
+    with socket.socket() as real:
+        real.connect(("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    ("use", "named"),
+    [
+        (_thread, "a thread"),
+        (_real_socket, "a real socket"),
+        (lambda: socket.getaddrinfo("localhost", 1), "socket.getaddrinfo"),
+        (lambda: time.sleep(1), "time.sleep"),
+        (lambda: subprocess.run(["true"], check=False), "a child process"),
+        (lambda: asyncio.get_running_loop().run_in_executor(None, print), "run_in_executor"),
+    ],
+)
+def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[], Any], named: str) -> None:
+    async def app(sim: Sim) -> None:
+        try:
+            use()
+        except Escaped:
+            await asyncio.sleep(1000)  # the application may hide the error
+
+    with pytest.raises(Escaped, match=rf"The application uses {named}.*; use "):
+        run(app, brokers=1, faults=())
+
+
+def test_ids_and_random_numbers_come_from_the_seed() -> None:
+    async def app(sim: Sim) -> None:
+        sim.record("id", (uuid.uuid4().hex, os.urandom(4), sim.random.random()))
+
+    first, again, other = (run(app, seed=seed, brokers=1, faults=()) for seed in (1, 1, 2))
+    assert first.state is not None
+    assert again.state is not None
+    assert other.state is not None
+    assert first.state.reported("id") == again.state.reported("id") != other.state.reported("id")
+    assert first.digest == again.digest != other.digest
+
+
+def test_own_checker_receives_the_final_state() -> None:
+    def too_many(state: State) -> Iterator[str]:
+        yield f"{len(state.committed['in'])} records, finished {state.finished}"
+
+    async def app(sim: Sim) -> None:
+        sim.record("acknowledged", b"lost")
+        sim.record("seen", b"aborted")
+
+    topics = {"in": Topic(records=[(None, b"1"), (None, b"2")])}
+    chosen = [too_many, checkers.no_lost_acknowledged_record("in"), checkers.no_aborted_record_seen("in")]
+    result = run(app, brokers=1, faults=(), topics=topics, checkers=chosen)
+    assert result.findings == [
+        "2 records, finished True",
+        "b'lost' was acknowledged and is not in in",
+        "b'aborted' was seen in in, but its transaction was aborted",
+    ]
+
+
+def test_generated_faults_are_data_of_the_seed() -> None:
+    faults = [Faults(at_least=60, at_most=60).generate(seed, brokers=3, instances=2) for seed in (1, 1, 2)]
+    assert faults[0] == faults[1] != faults[2]
+    assert {fault.kind for fault in faults[0] + faults[2]} == set(KINDS)
+    assert {fault.target for fault in faults[0] if fault.kind == CRASH} == {1, 2}
+    assert all(str(fault) for fault in faults[0])
+    assert all(fault.at <= 20.0 for fault in faults[0])
+    assert KILL in Faults(kinds=[KILL]).generate(1, brokers=1, instances=1)[0].kind

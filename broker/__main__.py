@@ -96,14 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     log.configure(config)
     open_files_max = _allow_open_files()
+    hooks = _hooks(options.test_hooks)
     try:
         with (
             profiling(profiler) if profiler else nullcontext(),
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop if hooks is None else hooks.new_event_loop) as runner,
         ):
-            return runner.run(
-                _run(config, secret, bootstrap_scram, options, open_files_max, _hooks(options.test_hooks))
-            )
+            return runner.run(_run(config, secret, bootstrap_scram, options, open_files_max, hooks))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -243,7 +242,9 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    disk = OsDisk(hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS, reserves_space=True)
+    disk = (OsDisk if hooks is None else hooks.disk)(
+        hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS, reserves_space=True
+    )
     rng = random.SystemRandom()  # nonces must be unpredictable
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)

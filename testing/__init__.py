@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from odradek.testing.faults import Faults, Rule
     from odradek.testing.kafka import Kafka
     from odradek.testing.kafka_cluster import KafkaCluster
+    from odradek.testing.plan import FaultPlan
     from odradek.testing.rules import Request
     from odradek.testing.spec import KafkaClusterFactory
 
-__all__ = ["Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
+__all__ = ["FaultPlan", "Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
 
 _MODULES = {
+    "FaultPlan": "plan",
     "Faults": "faults",
     "Kafka": "kafka",
     "KafkaCluster": "kafka_cluster",

@@ -7,6 +7,7 @@ from threading import Condition as Monitor
 from typing import TYPE_CHECKING, Literal, Self
 
 from odradek.testing.api_names import api_key, error_code
+from odradek.testing.plan import DURATION_S, FaultPlan
 from odradek.testing.rules import ANY, BROKER, SENDERS, Action, Entry, RuleTable, Schedule, Selector
 
 if TYPE_CHECKING:
@@ -119,9 +120,10 @@ class Faults:
         ```
     """
 
-    def __init__(self, publish: Callable[[Watched], None]) -> None:
-        """`publish` passes the watched APIs to all brokers. It returns when they have effect."""
+    def __init__(self, publish: Callable[[Watched], None], brokers: int = 1) -> None:
+        """`publish` passes the watched APIs to all `brokers` brokers. It returns when they have effect."""
         self._publish = publish
+        self._brokers = brokers
         self._monitor = Monitor()
         self._table = RuleTable()
         self._rules: dict[Entry, Rule] = {}
@@ -169,6 +171,10 @@ class Faults:
             times = 1
         selector = Selector(api, client_id, transactional_id, group, topic, broker, sender)
         return Match(self, selector, Schedule(nth or 1, times, probability, seed))
+
+    def plan(self, seed: int, duration_s: float = DURATION_S) -> FaultPlan:
+        """Generate a plan of faults from a seed. `KafkaCluster.run_faults` carries it out, `print` shows it."""
+        return FaultPlan.generate(seed, self._brokers, duration_s)
 
     @property
     def log(self) -> list[Injection]:

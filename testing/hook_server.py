@@ -26,11 +26,13 @@ ACKNOWLEDGE_TIMEOUT_S = 20.0
 class HookServer:
     """Connections to the brokers of one cluster."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Background, brokers: int) -> None:
         self._background = background
-        self.faults = Faults(self._publish)
+        self.faults = Faults(self._publish, brokers)
         self._brokers: dict[int, _Broker] = {}
         self._child_ends: dict[int, socket.socket] = {}
+        self._states: dict[int, dict[str, Any]] = {}
+        """State of each broker, by the key of its message. A broker that starts receives it."""
         self.paused: set[int] = set()
         """Brokers that do not execute, so that they confirm nothing. They have a changed rule when they continue."""
 
@@ -39,7 +41,7 @@ class HookServer:
         own, child = socket.socketpair()
         own.setblocking(False)
         self._child_ends[node_id] = child
-        self._brokers[node_id] = _Broker(node_id, self.faults)
+        self._brokers[node_id] = _Broker(node_id, self.faults, self._states.get(node_id, {}))
         self._background.run(self._brokers[node_id].open(own))
         return child.fileno()
 
@@ -55,26 +57,31 @@ class HookServer:
         for broker in self._brokers.values():
             self._background.loop.call_soon_threadsafe(broker.close)
 
-    def send(self, node_ids: list[int], message: Mapping[str, Any]) -> None:
-        """Send a message to brokers. Return when those that execute have carried it out."""
-        targets = [self._brokers[node_id] for node_id in node_ids if node_id in self._brokers]
-        self._background.run(self._send(targets, message))
+    def set(self, key: str, values: Mapping[int, Any]) -> None:
+        """Change the state of brokers, also for their later starts. Return when those that execute have applied it."""
+        for node_id, value in values.items():
+            self._states.setdefault(node_id, {})[key] = value
+        self._background.run(self._send({node_id: {key: value} for node_id, value in values.items()}))
 
-    async def _send(self, targets: list[_Broker], message: Mapping[str, Any]) -> None:
-        sent = [(broker, broker.send(message)) for broker in targets]
+    async def _send(self, messages: Mapping[int, Mapping[str, Any]]) -> None:
+        known = self._brokers
+        sent = [
+            (known[node_id], known[node_id].send(message)) for node_id, message in messages.items() if node_id in known
+        ]
         awaited = [future for broker, future in sent if broker.node_id not in self.paused]
         async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT_S):
             await asyncio.gather(*awaited)
 
     def _publish(self, watched: Watched) -> None:
-        self.send(list(self._brokers), {"watch": watched})
+        self._background.run(self._send({node_id: {"watch": watched} for node_id in self._brokers}))
 
 
 class _Broker:
     """Connection to one broker process. All calls belong on the event loop in the background."""
 
-    def __init__(self, node_id: int, faults: Faults) -> None:
+    def __init__(self, node_id: int, faults: Faults, state: Mapping[str, Any]) -> None:
         self.node_id = node_id
+        self._state = state
         self._faults = faults
         self._writer: asyncio.StreamWriter | None = None
         self._sent = 0
@@ -85,7 +92,7 @@ class _Broker:
         """Begin to receive, and send the rules that exist."""
         reader, self._writer = await asyncio.open_connection(sock=own, limit=LINE_BYTES_MAX)
         self._spawn(self._receive(reader))
-        self.send({"watch": self._faults.watched()})
+        self.send({**self._state, "watch": self._faults.watched()})
 
     def close(self) -> None:
         if self._writer is not None:

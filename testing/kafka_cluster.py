@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek import client
 from odradek.local.local_cluster import LocalCluster
 from odradek.testing.background import Background
 from odradek.testing.hook_server import HookServer
+from odradek.testing.network import BLOCKED, Delay, Network
+from odradek.testing.placement import move_leader, partition_of
+from odradek.testing.plan import carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
     from odradek.local.security import Security
     from odradek.testing.faults import Faults
+    from odradek.testing.plan import FaultPlan
 
 T = TypeVar("T")
 
@@ -28,6 +34,9 @@ DEFAULT_SETTINGS = {
 """Properties of clusters for tests: groups form without a delay, and the few logs of coordinators load quickly."""
 CLIENT_KINDS = {"confluent-kafka": "confluent"}
 """Names of packages that differ from the names of `LocalCluster.client_config`."""
+TRANSACTION_LOG, OFFSETS_LOG = "__transaction_state", "__consumer_offsets"
+PLAN_DELAY_MS = 500
+"""Delay of a request by a plan, in milliseconds."""
 INTERNAL_PREFIX = "__"
 """Prefix of the topics that brokers create for themselves."""
 
@@ -55,7 +64,9 @@ class KafkaCluster(LocalCluster):
         merged = {**DEFAULT_SETTINGS, **(settings or {})}
         super().__init__(brokers, directory=directory, settings=merged, security=security)
         self._background = Background("odradek-testing")
-        self._hooks = HookServer(self._background)
+        self._hooks = HookServer(self._background, brokers)
+        self._network = Network(self.node_ids)
+        self._is_disk_full = False
 
     @property
     def faults(self) -> Faults:
@@ -71,6 +82,136 @@ class KafkaCluster(LocalCluster):
         """Continue the execution of a paused broker (SIGCONT)."""
         super().resume(node_id)
         self._hooks.paused.discard(node_id)
+
+    # ---- network and disks ------------------------------------------------------------------------------------------
+
+    def cut(self, broker: int, other: int | None = None, *, to: int | None = None) -> None:
+        """Block the link between two brokers: `cut(1, 2)` in both directions, `cut(1, to=2)` from 1 to 2.
+
+        Clients still reach both brokers.
+        """
+        if (other is None) == (to is None):
+            raise ValueError("name two brokers for both directions, or one with to= for one direction")
+        self._set_delay(broker, other, to, BLOCKED)
+
+    def slow(self, broker: int, other: int | None = None, ms: float = 200, *, to: int | None = None) -> None:
+        """Delay what two brokers send to each other, as for `cut`."""
+        if (other is None) == (to is None):
+            raise ValueError("name two brokers for both directions, or one with to= for one direction")
+        self._set_delay(broker, other, to, ms)
+
+    def heal(self) -> None:
+        """Open all links between brokers."""
+        self._network.heal()
+        self._publish_links()
+
+    def _set_delay(self, broker: int, other: int | None, to: int | None, delay: Delay) -> None:
+        if to is not None:
+            self._network.set(broker, to, delay)
+        elif other is not None:
+            self._network.set(broker, other, delay)
+            self._network.set(other, broker, delay)
+        self._publish_links()
+
+    def _publish_links(self) -> None:
+        def address_of(node_id: int) -> tuple[str, int]:
+            host, _, port = self.plan.voter_address(node_id).rpartition(":")
+            return host, int(port)
+
+        self._hooks.set("links", {node_id: self._network.rows(node_id, address_of) for node_id in self.node_ids})
+
+    def full_disk(self, node_id: int) -> None:
+        """Fill the disk of a broker: its logs cannot grow. It keeps the metadata log, as with a real full disk."""
+        self._is_disk_full = True
+        self._hooks.set("full_disk", {node_id: True})
+
+    def free_disk(self, node_id: int) -> None:
+        """Free the disk of a broker."""
+        self._hooks.set("full_disk", {node_id: False})
+
+    # ---- leaders ----------------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return the node id of the leader of a partition; -1 if it has none."""
+
+        async def read(cluster: client.Cluster) -> int:
+            return (await cluster.topic(topic, refresh=True)).partition(partition).leader
+
+        return self.run(read)
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Move the leader of a partition to a broker, or to any other in-sync replica. Return the new leader.
+
+        If the broker has no replica, it gets one in place of another broker.
+        """
+        return self.run(lambda cluster: move_leader(cluster, topic, partition, to))
+
+    def move_coordinator(
+        self, *, transactional_id: str | None = None, group: str | None = None, to: int | None = None
+    ) -> int:
+        """Move the coordinator of a transactional id or of a group to another broker. Return its node id."""
+        topic, partition = self._coordinator_partition(transactional_id, group)
+        return self.move_leader(topic, partition, to)
+
+    def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
+        """Return the node id of the coordinator of a transactional id or of a group."""
+        return self.leader(*self._coordinator_partition(transactional_id, group))
+
+    def _coordinator_partition(self, transactional_id: str | None, group: str | None) -> tuple[str, int]:
+        if (transactional_id is None) == (group is None):
+            raise ValueError("name one: transactional_id= or group=")
+        name = transactional_id if group is None else group
+        assert name is not None
+        topic = TRANSACTION_LOG if group is None else OFFSETS_LOG
+        kind = client.CoordinatorType.TRANSACTION if group is None else client.CoordinatorType.GROUP
+
+        async def count(cluster: client.Cluster) -> int:
+            await cluster.coordinator(kind, name)  # the first request for a coordinator creates the topic
+            return len((await cluster.topic(topic, refresh=True)).partitions)
+
+        return topic, partition_of(name, self.run(count))
+
+    # ---- plans ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def run_faults(self, plan: FaultPlan) -> Iterator[Callable[[], bool]]:
+        """Carry out a plan in the background, during the block. Then end its faults. Raise what a step raised.
+
+        The value of the block is a function that returns True while the plan runs.
+        """
+        end = Event()
+        with ThreadPoolExecutor(1, "odradek-plan") as executor:
+            done = executor.submit(carry_out, plan, self, end)
+            try:
+                yield lambda: not done.done()
+            finally:
+                end.set()
+        done.result()
+        self.end_faults()
+
+    def inject(self, api: str, effect: str) -> None:
+        """Add a rule of a plan: the effect by the name of its method, on one request."""
+        match = self.faults.on(api, times=1)
+        if effect == "delay":
+            match.delay(PLAN_DELAY_MS)
+        else:
+            getattr(match, effect)()
+
+    def end_faults(self) -> None:
+        """Remove all rules, open all links, free disks, continue paused brokers, and start those that do not run."""
+        for node_id in list(self._hooks.paused):
+            if self.is_running(node_id):
+                self.resume(node_id)
+        self.faults.clear()
+        self._network.heal()
+        self._publish_links()
+        if self._is_disk_full:
+            self._hooks.set("full_disk", dict.fromkeys(self.node_ids, False))
+            self._is_disk_full = False
+        if not all(map(self.is_running, self.node_ids)):
+            self.start()
+
+    # ---- start and end ----------------------------------------------------------------------------------------------
 
     def _test_hooks(self, node_id: int) -> int:
         return self._hooks.descriptor(node_id)
@@ -145,13 +286,8 @@ class KafkaCluster(LocalCluster):
         return client.Settings(client_id="odradek-testing", security=security)
 
     def reset(self) -> None:
-        """End all faults, start the brokers that do not run, and delete all topics, and all groups without members."""
-        for node_id in list(self._hooks.paused):
-            if self.is_running(node_id):
-                self.resume(node_id)
-        self.faults.clear()
-        if not all(map(self.is_running, self.node_ids)):
-            self.start()
+        """End all faults, and delete all topics, and all groups without members."""
+        self.end_faults()
         self.run(_delete_everything)
 
     def close(self) -> None:

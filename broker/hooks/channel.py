@@ -5,6 +5,8 @@ from the tests                          meaning
 ======================================  =============================================================================
 ``{"watch": [[26, false]], "id": 1}``    Request a decision on each EndTxn of a client. The broker responds
                                          ``{"done": 1}``. `ANY_API` selects all APIs, `true` requests of brokers.
+``{"links": [...], "id": 2}``            Change links to other brokers (`odradek.broker.hooks.links`).
+``{"full_disk": true, "id": 3}``         Fill the disk, or free it (`odradek.broker.hooks.disk`).
 ``{"decision": 7, "action": null}``      Response to the decision request 7. See `odradek.broker.hooks.dispatcher`.
 ======================================  =============================================================================
 

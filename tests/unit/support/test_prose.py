@@ -24,6 +24,7 @@ VERY_LONG = " ".join(["word"] * 40)
         ('help("how a broker answers requests")\n', "'answers'"),
         ("def ask_leader(): ...\n", "identifier ask_leader"),
         ("class IsrWish: ...\n", "identifier IsrWish"),
+        ("def cut(): ...\n", "identifier cut"),
     ],
 )
 def test_a_violation_in_python_is_found(source: str, expected: str) -> None:

@@ -1,0 +1,126 @@
+"""Plans of faults: generated from a seed, printed as text, read back, and carried out. All but `carry_out` is pure."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from threading import Event
+
+FAULT_MS_MIN, FAULT_MS_MAX = 100, 1_500
+"""Duration of one fault in milliseconds."""
+GAP_MS_MIN, GAP_MS_MAX = 100, 800
+"""Time without a fault between two faults, in milliseconds. The cluster recovers meanwhile."""
+DURATION_S = 10.0
+"""Default duration of a plan in seconds."""
+MS = 1_000
+REQUEST_FAULTS = (
+    ("EndTxn", "drop_response"),
+    ("Produce", "drop_response"),
+    ("Produce", "disconnect"),
+    ("Fetch", "disconnect"),
+    ("OffsetCommit", "drop_response"),
+    ("FindCoordinator", "delay"),
+)
+"""API and effect of faults in requests."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: at a time in milliseconds after the begin, call a method of the cluster with arguments."""
+
+    at_ms: int
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.at_ms:>6} ms  {self.method} {json.dumps(list(self.arguments))}"
+
+    @classmethod
+    def parse(cls, line: str) -> Step:
+        """Return the step of a printed line."""
+        at, _, method, arguments = line.split(maxsplit=3)
+        return cls(int(at), method, tuple(json.loads(arguments)))
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """Faults with their times. Equal seeds and parameters give equal plans."""
+
+    steps: tuple[Step, ...] = field(default=())
+
+    @classmethod
+    def generate(cls, seed: int, brokers: int, duration_s: float = DURATION_S) -> FaultPlan:
+        """Generate a plan for a cluster with `brokers` brokers. At most one broker fails at a time."""
+        return cls(tuple(_steps(random.Random(seed), brokers, round(duration_s * MS))))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+    @classmethod
+    def parse(cls, text: str) -> FaultPlan:
+        """Return the plan of a printed text."""
+        return cls(tuple(Step.parse(line) for line in text.splitlines() if line.strip()))
+
+
+def _steps(rng: random.Random, brokers: int, duration_ms: int) -> Iterator[Step]:
+    kinds: list[Callable[[int, int], tuple[Step, Step]]] = [_pause, _request_fault(rng)]
+    if brokers > 1:
+        kinds += [_kill, _partition(rng, brokers), _slow(rng, brokers)]
+    at = rng.randint(GAP_MS_MIN, GAP_MS_MAX)
+    while True:
+        end = at + rng.randint(FAULT_MS_MIN, FAULT_MS_MAX)
+        if end > duration_ms:
+            return
+        first, last = rng.choice(kinds)(at, rng.randint(1, brokers))
+        yield first
+        yield Step(end, last.method, last.arguments)
+        at = end + rng.randint(GAP_MS_MIN, GAP_MS_MAX)
+
+
+def _pause(at: int, broker: int) -> tuple[Step, Step]:
+    return Step(at, "pause", (broker,)), Step(at, "resume", (broker,))
+
+
+def _kill(at: int, broker: int) -> tuple[Step, Step]:
+    return Step(at, "kill", (broker,)), Step(at, "start", (broker,))
+
+
+def _partition(rng: random.Random, brokers: int) -> Callable[[int, int], tuple[Step, Step]]:
+    def steps(at: int, broker: int) -> tuple[Step, Step]:
+        return Step(at, "cut", (broker, _other(rng, broker, brokers))), Step(at, "heal")
+
+    return steps
+
+
+def _slow(rng: random.Random, brokers: int) -> Callable[[int, int], tuple[Step, Step]]:
+    def steps(at: int, broker: int) -> tuple[Step, Step]:
+        return Step(at, "slow", (broker, _other(rng, broker, brokers), rng.randint(20, 300))), Step(at, "heal")
+
+    return steps
+
+
+def _other(rng: random.Random, broker: int, brokers: int) -> int:
+    return rng.choice([each for each in range(1, brokers + 1) if each != broker])
+
+
+def _request_fault(rng: random.Random) -> Callable[[int, int], tuple[Step, Step]]:
+    def steps(at: int, _broker: int) -> tuple[Step, Step]:
+        api, effect = rng.choice(REQUEST_FAULTS)
+        return Step(at, "inject", (api, effect)), Step(at, "end_faults")
+
+    return steps
+
+
+def carry_out(plan: FaultPlan, cluster: object, end: Event) -> None:
+    """Carry out the steps at their times, as methods of a `KafkaCluster`. Return early if `end` is set."""
+    passed_ms = 0
+    for step in plan.steps:
+        if end.wait((step.at_ms - passed_ms) / MS):
+            return
+        passed_ms = step.at_ms
+        getattr(cluster, step.method)(*step.arguments)

@@ -36,7 +36,7 @@ from odradek.broker.network.peer_end import has_ended
 from odradek.broker.network.throttle import Muting
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.api import Ordered
-from odradek.broker.requests.futures import close_unstarted_response, future_of
+from odradek.broker.requests.futures import close_unstarted_response, future_of, result_of
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.session_login import SessionExpired
@@ -430,12 +430,20 @@ class Connection(BufferedProtocol):
             encoded = future_of(dispatcher.encode_in_slices(call, response), self._server.tasks)
             encoded.add_done_callback(partial(self._encoded, call, response))
         else:
-            self._send(call, response, dispatcher.encode(call, response))
+            self._encode(call, response, partial(dispatcher.encode, call, response))
 
     def _encoded(self, call: Call, response: Any, future: "Future[Any]") -> None:
         if self._intake is not CLOSED and not future.cancelled():
-            self._send(call, response, future.result())
+            self._encode(call, response, partial(result_of, future))
             self._continue_after_response()
+
+    def _encode(self, call: Call, response: Any, encode: "Callable[[], list[Buffer]]") -> None:
+        try:
+            chunks = encode()
+        except Exception as exception:  # noqa: BLE001  not even a refusal can be encoded
+            self._close_for(f"the response cannot be encoded: {exception}")
+        else:
+            self._send(call, response, chunks)
 
     def _send(self, call: Call, response: Any, chunks: "list[Buffer] | None") -> None:
         server, frame = self._server, call.frame

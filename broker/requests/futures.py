@@ -73,3 +73,11 @@ def close_unstarted_response(future: Future[Any]) -> None:
     """
     if not future.cancelled() and future.exception() is None and iscoroutine(stage_two := future.result()):
         stage_two.close()
+
+
+def result_of(future: "Future[Any]") -> Any:
+    """Return the result of `future`, which is done. Raise the exception of a `Failure`."""
+    result = future.result()
+    if isinstance(result, Failure):
+        raise result.exception
+    return result

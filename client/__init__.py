@@ -19,14 +19,20 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
 - Connections: `Cluster`, `Settings`, `RetryPolicy`, and `Security` from Kafka's client properties (`read_security`
   reads a file of them). Versions are agreed once per connection. Retriable errors and lost
   connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
-- Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
-  `offsets_of_partitions`, `describe_acls`, `create_acls`, `delete_acls`, `explain_acl`, `describe_configs`,
-  `alter_configs`, `list_groups`, `describe_group`, `delete_group`,
-  `committed_offsets`, `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`,
-  `describe_transaction`, `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
-  `expire_producers`, `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`,
-  `wait_until_in_sync`, `describe_users`, `set_user`, `remove_user`, `create_token`, `renew_token`, `expire_token`,
-  `describe_tokens`. They return frozen dataclasses.
+- Administration: functions that return frozen dataclasses.
+  - Topics: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
+    `offsets_of_partitions`, `describe_configs`, `alter_configs`.
+  - Partitions: `partitions_of`, `add_partitions`, `reassign_partitions`, `list_reassignments`, `elect_leaders`,
+    `delete_records`.
+  - Groups: `list_groups`, `describe_group`, `delete_group`, `committed_offsets`, `plan_offset_reset`, `plan_offsets`,
+    `commit_offsets`.
+  - Transactions and producers: `list_transactions`, `describe_transaction`, `fence_producer`,
+    `expire_transactional_ids`, `blocked_partitions`, `abort_hanging_transaction`, `list_producers`,
+    `producers_by_partition`, `expire_producers`.
+  - The cluster: `cluster_status`, `wait_until_serving`, `wait_until_in_sync`, `list_features`, `update_feature`,
+    `unregister_broker`.
+  - Users: `describe_acls`, `create_acls`, `delete_acls`, `explain_acl`, `describe_users`, `set_user`, `remove_user`,
+    `create_token`, `renew_token`, `expire_token`, `describe_tokens`, `describe_quotas`, `alter_quotas`.
 - Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`;
   `fetch_range` and `checked_batches` for undecoded batches.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
@@ -60,6 +66,13 @@ if TYPE_CHECKING:
         alter_configs,
         describe_configs,
     )
+    from odradek.client.admin.features import (
+        FeatureLevel,
+        UpgradeType,
+        list_features,
+        unregister_broker,
+        update_feature,
+    )
     from odradek.client.admin.group_offsets import CommittedOffset, PlannedOffset, commit_offsets, committed_offsets
     from odradek.client.admin.group_reset import ResetTarget, plan_offset_reset, plan_offsets
     from odradek.client.admin.groups import (
@@ -80,12 +93,24 @@ if TYPE_CHECKING:
         blocked_partitions,
     )
     from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets, offsets_of_partitions
+    from odradek.client.admin.partitions import (
+        HIGH_WATERMARK,
+        ElectionType,
+        Reassignment,
+        add_partitions,
+        delete_records,
+        elect_leaders,
+        list_reassignments,
+        partitions_of,
+        reassign_partitions,
+    )
     from odradek.client.admin.producers import (
         ProducerListing,
         expire_producers,
         list_producers,
         producers_by_partition,
     )
+    from odradek.client.admin.quotas import ENTITY_TYPES, Quota, alter_quotas, describe_quotas
     from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
     from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
     from odradek.client.admin.tokens import Token, create_token, describe_tokens, expire_token, renew_token
@@ -144,6 +169,16 @@ _MODULES = {
         "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "alter_configs",
         "describe_configs",
     ),
+    "admin.features": (
+        "FeatureLevel", "UpgradeType", "list_features", "unregister_broker", "update_feature",
+    ),
+    "admin.partitions": (
+        "HIGH_WATERMARK", "ElectionType", "Reassignment", "add_partitions", "delete_records", "elect_leaders",
+        "list_reassignments", "partitions_of", "reassign_partitions",
+    ),
+    "admin.quotas": (
+        "ENTITY_TYPES", "Quota", "alter_quotas", "describe_quotas",
+    ),
     "admin.group_offsets": ("CommittedOffset", "PlannedOffset", "commit_offsets", "committed_offsets"),
     "admin.group_reset": ("ResetTarget", "plan_offset_reset", "plan_offsets"),
     "admin.groups": (
@@ -190,6 +225,8 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "EARLIEST",
+    "ENTITY_TYPES",
+    "HIGH_WATERMARK",
     "LATEST",
     "Acl",
     "AclExplanation",
@@ -213,6 +250,8 @@ __all__ = [
     "ConsumerRecord",
     "CoordinatorType",
     "CreatedTopic",
+    "ElectionType",
+    "FeatureLevel",
     "Fenced",
     "FetchedBatches",
     "GroupDescription",
@@ -239,6 +278,8 @@ __all__ = [
     "ProducerListing",
     "ProducerRecord",
     "ProtocolError",
+    "Quota",
+    "Reassignment",
     "Refused",
     "RequestTimedOut",
     "ResetTarget",
@@ -255,10 +296,13 @@ __all__ = [
     "TransactionListing",
     "Unreachable",
     "UnsupportedRequest",
+    "UpgradeType",
     "UserCredential",
     "Written",
     "abort_hanging_transaction",
+    "add_partitions",
     "alter_configs",
+    "alter_quotas",
     "blocked_partitions",
     "checked_batches",
     "cluster_status",
@@ -269,33 +313,42 @@ __all__ = [
     "create_topic",
     "delete_acls",
     "delete_group",
+    "delete_records",
     "delete_topic",
     "describe_acls",
     "describe_configs",
     "describe_group",
     "describe_partitions",
+    "describe_quotas",
     "describe_tokens",
     "describe_transaction",
     "describe_users",
+    "elect_leaders",
     "expire_producers",
     "expire_token",
     "expire_transactional_ids",
     "explain_acl",
     "fence_producer",
     "fetch_range",
+    "list_features",
     "list_groups",
     "list_offsets",
     "list_producers",
+    "list_reassignments",
     "list_topics",
     "list_transactions",
     "offsets_of_partitions",
+    "partitions_of",
     "plan_offset_reset",
     "plan_offsets",
     "producers_by_partition",
     "read_security",
+    "reassign_partitions",
     "remove_user",
     "renew_token",
     "set_user",
+    "unregister_broker",
+    "update_feature",
     "wait_until_in_sync",
     "wait_until_serving",
 ]  # fmt: skip

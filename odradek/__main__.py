@@ -11,10 +11,16 @@ import typer
 from odradek.commands import (
     acls,
     configs,
+    deletion,
     dump,
+    features,
     groups,
+    health,
     local,
+    logs,
+    partitions,
     producers,
+    quotas,
     records,
     status,
     tokens,
@@ -50,6 +56,13 @@ app.add_typer(configs.app, name="configs")
 app.add_typer(acls.app, name="acls")
 app.add_typer(users.app, name="users")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(partitions.app, name="partitions")
+app.add_typer(deletion.app, name="records")
+app.add_typer(quotas.app, name="quotas")
+app.add_typer(features.app, name="features")
+app.add_typer(features.brokers, name="brokers")
+app.command()(health.health)
+app.command()(logs.logs)
 app.command()(records.consume)
 app.command()(records.produce)
 app.command()(dump.dump)

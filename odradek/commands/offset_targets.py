@@ -1,4 +1,4 @@
-"""Parsers for the arguments of `odradek groups reset`."""
+"""Parsers for arguments that name partitions, offsets and times."""
 
 from __future__ import annotations
 

@@ -38,17 +38,28 @@ def list_topics(
 
 @app.command()
 @on_cluster
-def describe(target: Target, name: Name, as_json: Json = False) -> None:
-    """Show the partitions of a topic with their offsets.
+def describe(
+    target: Target,
+    name: Annotated[str | None, typer.Argument(help="Name of the topic. Without it: all topics.")] = None,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Show only partitions with a replica that is not in sync.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the partitions of a topic, or of all topics, with their offsets.
 
-    Example:
+    Examples:
 
       odradek topics describe payments
+
+      odradek topics describe --under-replicated
     """
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
-    described = run(target, lambda cluster: client.describe_partitions(cluster, [name]))
-    rows = [row_of(row) for row in described]
-    show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
+    names = None if name is None else [name]
+    described = run(target, lambda cluster: client.describe_partitions(cluster, names))
+    rows = [row_of(row) for row in described if not under_replicated or not set(row.isr).issuperset(row.replicas)]
+    shown = (*columns, "high_watermark") if name is not None else ("topic", *columns, "high_watermark")
+    show(rows, {column: column for column in shown}, as_json=as_json, empty="no partitions")
 
 
 @app.command()

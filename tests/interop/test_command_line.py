@@ -112,6 +112,27 @@ def test_up_on_a_port_in_use_is_refused_with_one_line(tmp_path: Path) -> None:
     assert len(list(without_progress(finished.stderr.splitlines()))) == 1
 
 
+def test_commands_that_change_a_cluster_find_it_by_its_directory(cluster: LocalCluster) -> None:
+    where = ("--dir", str(cluster.directory.path))
+    changed = (
+        ("topics", "create", "changes"), ("partitions", "add", "changes", "3"),
+        ("produce", "changes", "v", "--partition", "0"),
+        ("records", "delete", "changes:0", "--all"), ("quotas", "set", "request_percentage=50", "--user", "alice"),
+        ("partitions", "elect", "changes"),
+    )  # fmt: skip
+    for words in changed:
+        finished = odradek(*words, *where)
+        assert finished.returncode == 0, (words, finished.stderr)
+    assert [row["log_start"] for row in json_output("topics", "describe", "changes", *where)] == [1, 0, 0]
+    quota = {"entity": {"user": "alice"}, "quotas": {"request_percentage": 50}}
+    assert json_output("quotas", "list", *where) == [quota]
+    assert odradek("quotas", "remove", "request_percentage", "--user", "alice", *where).returncode == 0
+    assert json_output("quotas", "list", *where) == []
+    assert json_output("health", *where) == {"healthy": True, "problems": []}
+    assert "transaction.version" in odradek("features", "list", *where).stdout
+    assert "1 | " in odradek("logs", *where).stdout
+
+
 def test_data_directory_in_use_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     data = cluster.directory.data(1)
     with pytest.raises(BrokerFailed) as failed:

@@ -1,0 +1,95 @@
+"""`odradek logs`: the logs of the brokers of a local cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.commands.options import Directory
+from odradek.commands.target import DIRECTORY_DEFAULT
+from odradek.commands.up import NodeIds, exit_on_failure, require_state
+from odradek.local.directory import ClusterDirectory
+from odradek.local.output import INTERRUPTED
+from odradek.local.processes import USAGE, BrokerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+POLL_INTERVAL_S = 0.2
+"""Seconds between two reads of logs that have not grown."""
+READ_BYTES_MAX = 1 << 20
+"""Maximum bytes per read of a log."""
+LINES_DEFAULT = 20
+
+
+class Tail:
+    """The lines that are appended to a log, also after the log was replaced by a new file."""
+
+    def __init__(self, path: Path, lines: int) -> None:
+        """Begin with the last `lines` lines."""
+        self._path = path
+        self._inode, self._offset, self._rest = 0, 0, b""
+        self.last: deque[str] = deque(maxlen=lines)
+        while found := list(self.read()):
+            self.last.extend(found)
+
+    def read(self) -> Iterator[str]:
+        """Yield the complete lines that were appended since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset, self._rest = status.st_ino, 0, b""
+                file.seek(self._offset)
+                data = file.read(READ_BYTES_MAX)
+        except FileNotFoundError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+
+
+def logs(
+    nodes: NodeIds = None,
+    directory: Directory = DIRECTORY_DEFAULT,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new lines until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Last lines of each broker.", min=0)] = LINES_DEFAULT,
+) -> None:
+    """Print the last lines of the logs of a local cluster, each with its node id.
+
+    Examples:
+
+      odradek logs --follow
+
+      odradek logs 2 --lines 100 --dir /var/tmp/kafka
+    """
+    cluster = ClusterDirectory(directory)
+    with exit_on_failure():
+        known = require_state(cluster).plan.node_ids
+        if unknown := [node_id for node_id in nodes or () if node_id not in known]:
+            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {known}", USAGE)
+        tails = {node_id: Tail(cluster.log(node_id), lines) for node_id in nodes or known}
+    for node_id, tail in tails.items():
+        write(node_id, tail.last)
+    try:
+        while follow:
+            if not sum([write(node_id, tail.read()) for node_id, tail in tails.items()]):
+                sys.stdout.flush()
+                time.sleep(POLL_INTERVAL_S)
+    except KeyboardInterrupt as interrupted:
+        raise typer.Exit(INTERRUPTED) from interrupted
+
+
+def write(node_id: int, lines: Iterator[str] | deque[str]) -> int:
+    """Print lines of a broker. Return their number."""
+    count = 0
+    for line in lines:
+        sys.stdout.write(f"{node_id} | {line}\n")
+        count += 1
+    return count

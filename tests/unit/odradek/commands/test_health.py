@@ -1,0 +1,69 @@
+"""`odradek health`: problems of a cluster with their remedies, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from typer.testing import CliRunner
+
+from odradek.__main__ import app
+from odradek.client import BrokerDescription, ClusterStatus, PartitionDescription
+from odradek.commands import health
+from odradek.commands.health import LISTED_MAX, problems_of
+from odradek.commands.logs import Tail
+from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def partition(index: int, leader: int, isr: list[int]) -> PartitionDescription:
+    return PartitionDescription("t", index, False, leader, 1, [1, 2], isr, 0, 0, 0, 0)
+
+
+def status(*, controller: int | None = 1, unreachable: dict[int, str] | None = None, behind: int = 1) -> ClusterStatus:
+    brokers = [BrokerDescription(1, "a", 1, None, fenced=False), BrokerDescription(2, "b", 1, None, fenced=True)]
+    partitions = [partition(0, -1, [2]), *(partition(index, 1, [1]) for index in range(1, behind + 1))]
+    names = [f"t-{row.partition}" for row in partitions]
+    return ClusterStatus("id", controller, [1], brokers, partitions, names, [], [], unreachable or {})
+
+
+def test_each_problem_names_the_broker_or_partition_and_what_to_do() -> None:
+    rows = [f"{row['problem']}: {row['remedy']}" for row in problems_of(status(controller=None))]
+    assert rows == [
+        "there is no active controller: start a majority of the voters",
+        "broker 2 is fenced: start it, or remove it permanently: odradek brokers unregister 2",
+        "partition t-0 has no leader: start one of the brokers 2",
+        "partition t-1 lacks replica 2: start broker 2, or wait until it has caught up",
+    ]
+
+
+def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = CliRunner().invoke(app, ["health", "--json", "--bootstrap", f"127.0.0.1:{free_port()}"])
+    assert (refused.exit_code, json.loads(refused.stdout)["healthy"]) == (2, None)
+    monkeypatch.setattr(health, "attempt", lambda *_: status(behind=LISTED_MAX))
+    unhealthy = CliRunner().invoke(app, ["health"])
+    assert unhealthy.exit_code == 1
+    assert unhealthy.stdout.endswith("2 more problems; all: odradek health --json\n")
+    monkeypatch.setattr(health, "attempt", lambda *_: ClusterStatus("id", 1, [1], [], [], [], [], [], {}))
+    healthy = CliRunner().invoke(app, ["health"])
+    assert (healthy.exit_code, healthy.stdout) == (0, "healthy: 0 brokers, 0 partitions\n")
+
+
+def test_tail_of_a_log_continues_in_the_file_that_replaces_it(tmp_path: Path) -> None:
+    path = tmp_path / "broker-1.log"
+    path.write_text("a\nb\nc\nunfinished")
+    tail = Tail(path, 2)
+    assert list(tail.last) == ["b", "c"]
+    with path.open("a") as file:
+        file.write(" line\n")
+    assert list(tail.read()) == ["unfinished line"]
+    path.rename(tmp_path / "broker-1.log.1")
+    assert list(tail.read()) == []
+    path.write_text("new\n")
+    assert list(tail.read()) == ["new"]
+    path.write_text("")
+    assert list(tail.read()) == []

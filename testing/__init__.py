@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from odradek.testing.kafka import Kafka
     from odradek.testing.kafka_cluster import KafkaCluster
     from odradek.testing.plan import FaultPlan
-    from odradek.testing.rules import Request
+    from odradek.testing.rules import Action, Request
     from odradek.testing.spec import KafkaClusterFactory
 
-__all__ = ["FaultPlan", "Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
+__all__ = ["Action", "FaultPlan", "Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
 
 _MODULES = {
+    "Action": "rules",
     "FaultPlan": "plan",
     "Faults": "faults",
     "Kafka": "kafka",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from odradek.testing.rules import Action, Request
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.full]
 
 DELAY_MS = 300
 SHORT_S = 1.0
@@ -80,7 +80,6 @@ async def test_lost_response_of_a_commit_commits(kafka: Kafka, shop: client.Clus
     assert injection.request.transactional_ids == (transactional_id,)
 
 
-@pytest.mark.full
 async def test_error_arrives_at_the_client_and_the_request_is_not_handled(kafka: Kafka, shop: client.Cluster) -> None:
     topic = kafka.topic()
     producer = client.Producer(shop, transactional_id=kafka.transactional_id())
@@ -91,7 +90,6 @@ async def test_error_arrives_at_the_client_and_the_request_is_not_handled(kafka:
     assert kafka.values(topic, committed=False) == [b"42"]
 
 
-@pytest.mark.full
 async def test_retriable_error_on_the_nth_request_is_retried(kafka: Kafka, shop: client.Cluster) -> None:
     topic = kafka.topic()
     producer = client.Producer(shop, transactional_id=kafka.transactional_id())
@@ -103,7 +101,6 @@ async def test_retriable_error_on_the_nth_request_is_retried(kafka: Kafka, shop:
     assert kafka.values(topic) == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.full
 async def test_error_after_the_request_was_handled(kafka: Kafka, shop: client.Cluster) -> None:
     name = kafka.group("topic")
     rule = kafka.faults.on("CreateTopics", topic=name).error("POLICY_VIOLATION", executed=True)
@@ -113,7 +110,6 @@ async def test_error_after_the_request_was_handled(kafka: Kafka, shop: client.Cl
     assert name in await topics_after(kafka, shop)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("when", "exists"), [("before", False), ("after", True)])
 async def test_disconnect_before_and_after_the_request(kafka: Kafka, when: Any, exists: bool) -> None:
     async with connected(kafka, retry=client.RetryPolicy(deadline_s=0.0)) as once:
@@ -125,7 +121,6 @@ async def test_disconnect_before_and_after_the_request(kafka: Kafka, when: Any, 
         assert (name in await topics_after(kafka, once)) is exists
 
 
-@pytest.mark.full
 async def test_delayed_response_holds_back_one_connection(kafka: Kafka, shop: client.Cluster) -> None:
     topic = kafka.topic()
     rule = kafka.faults.on("ListOffsets", client_id="shop").delay(DELAY_MS)
@@ -138,7 +133,6 @@ async def test_delayed_response_holds_back_one_connection(kafka: Kafka, shop: cl
     assert loop.time() - began >= DELAY_MS / 1_000
 
 
-@pytest.mark.full
 async def test_silenced_client_is_served_again_after_the_rule(kafka: Kafka) -> None:
     async with connected(kafka, request_timeout_s=0.5, retry=client.RetryPolicy(deadline_s=0.0)) as silenced:
         name = kafka.group("topic")
@@ -149,7 +143,6 @@ async def test_silenced_client_is_served_again_after_the_rule(kafka: Kafka) -> N
         assert name not in await topics_after(kafka, silenced)
 
 
-@pytest.mark.full
 async def test_function_sees_requests_and_decides(kafka: Kafka, shop: client.Cluster) -> None:
     topic, seen = kafka.topic(), []
 
@@ -165,7 +158,6 @@ async def test_function_sees_requests_and_decides(kafka: Kafka, shop: client.Clu
     assert kafka.values(topic) == [b"42"]
 
 
-@pytest.mark.full
 async def test_function_that_fails_lets_the_request_pass(kafka: Kafka, shop: client.Cluster) -> None:
     def fail(request: Request) -> Action | None:
         raise KeyError(request.api)
@@ -175,7 +167,6 @@ async def test_function_that_fails_lets_the_request_pass(kafka: Kafka, shop: cli
     assert kafka.faults.log == []
 
 
-@pytest.mark.full
 async def test_restarted_broker_has_the_rules(kafka: Kafka) -> None:
     topic = kafka.topic()
     rule = kafka.faults.on("ListOffsets", times=1).error("LEADER_NOT_AVAILABLE")
@@ -185,9 +176,3 @@ async def test_restarted_broker_has_the_rules(kafka: Kafka) -> None:
         assert await client.list_offsets(shop, [topic], client.LATEST) == {}
         assert await client.list_offsets(shop, [topic], client.LATEST)
     assert rule.injected == 1
-
-
-def test_broker_that_no_test_started_has_no_hooks(cluster: KafkaCluster) -> None:
-    arguments = cluster._processes[1].command
-    assert arguments.test_hooks is not None
-    assert "--test-hooks" not in type(arguments)(1, arguments.config, arguments.log).argv()

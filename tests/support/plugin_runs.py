@@ -58,7 +58,7 @@ class Project:
             check=False,
         )
         output = completed.stdout + completed.stderr
-        last = output.strip().splitlines()[-1] if output.strip() else ""
+        last = completed.stdout.strip().splitlines()[-1] if completed.stdout.strip() else ""
         counts = {kind.removesuffix("s") if kind == "errors" else kind: int(n) for n, kind in COUNT.findall(last)}
         return Run(completed.returncode, output, counts)
 

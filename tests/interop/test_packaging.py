@@ -36,6 +36,26 @@ version = "1"
 [tool.hatch.build.targets.wheel]
 packages = ["broker", "protocol", "storage"]
 """
+PYTEST_CONFIGURATION = """[pytest]
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+PLUGIN_TESTS = """
+import pytest
+from confluent_kafka import Producer
+
+from odradek.testing import Kafka
+
+
+@pytest.mark.kafka(brokers=3, topics={"orders": 6})
+@pytest.mark.parametrize("number", range(4))
+def test_orders(kafka: Kafka, number: int) -> None:
+    assert len(kafka.cluster.node_ids) == 3
+    producer = Producer(kafka.client_config("confluent-kafka"))
+    producer.produce("orders", b"%d" % number)
+    assert producer.flush(30) == 0
+    assert kafka.values("orders") == [b"%d" % number]
+"""
 IMPORTS = "import broker, protocol, storage; assert {broker.NAME, protocol.NAME, storage.NAME} == {'shop'}"
 APPLICATION = f"""
 {IMPORTS}
@@ -174,6 +194,29 @@ def test_command_line_runs_in_the_project(environment: Environment, project: Pat
         assert "orders" in odradek("topics", "list", "--bootstrap", bootstrap)
     finally:
         odradek("down", "--dir", str(tmp_path))
+
+
+def test_wheel_has_the_marker_of_types_and_the_entry_point_of_the_plugin(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+        [entry_points] = [name for name in names if name.endswith("/entry_points.txt")]
+        assert {"odradek/py.typed", "odradek/testing/plugin.py"} <= set(names)
+        assert "[pytest11]\nodradek = odradek.testing.plugin" in files.read(entry_points).decode()
+
+
+@pytest.mark.full
+def test_project_with_the_wheel_tests_with_three_brokers_in_two_processes(wheel: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text(PYTEST_CONFIGURATION)
+    (folder / "test_shop.py").write_text(PLUGIN_TESTS)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    output = run(environment.python, "-m", "pytest", "-q", "-n", "2", cwd=folder, TMPDIR=str(temporary))
+    assert "4 passed" in output, output
+    assert list(temporary.glob("odradek-tests-*/run-*")) == []
 
 
 def test_broker_of_an_installation_in_a_target_directory_runs_from_it(

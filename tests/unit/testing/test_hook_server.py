@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.broker.hooks.channel import HookChannel
+from odradek.testing.background import Background
+from odradek.testing.hook_server import HookServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+END_TXN, FETCH = 26, 1
+REQUEST = {
+    "api": "EndTxn",
+    "api_key": END_TXN,
+    "version": 5,
+    "client_id": "shop",
+    "of_broker": False,
+    "topics": [],
+    "groups": [],
+    "transactional_ids": ["a"],
+    "fields": {},
+}
+
+
+@pytest.fixture
+def server() -> Iterator[HookServer]:
+    background = Background("test")
+    server = HookServer(background, 1)
+    yield server
+    server.close()
+    background.close()
+
+
+@asynccontextmanager
+async def started(server: HookServer, node_id: int, received: list[Any] | None = None) -> AsyncIterator[HookChannel]:
+    """Provide the channel of a broker that has started."""
+    channel = HookChannel()
+    if received is not None:
+        channel.handle("links", received.append)
+    descriptor = await asyncio.to_thread(server.descriptor, node_id)
+    child = server._child_ends.pop(node_id)
+    assert child.detach() == descriptor
+    await channel.open(descriptor)
+    transport = channel._transport
+    assert transport is not None
+    yield channel
+    transport.abort()
+    await asyncio.sleep(0)
+
+
+async def test_rule_has_effect_when_its_method_returns(server: HookServer) -> None:
+    async with started(server, 1) as channel:
+        assert not channel.watches(END_TXN, of_broker=False)
+        rule = await asyncio.to_thread(server.faults.on("EndTxn", times=1).drop_response)
+        assert channel.watches(END_TXN, of_broker=False)
+        assert not channel.watches(END_TXN, of_broker=True)
+        assert not channel.watches(FETCH, of_broker=False)
+        assert (await channel.decide(REQUEST) or {})["kind"] == "drop_response"
+        assert await channel.decide(REQUEST) is None
+        assert [str(each) for each in server.faults.log] == ["broker 1: EndTxn of 'shop' (a): drop_response"]
+        await asyncio.to_thread(rule.remove)
+        assert not channel.watches(END_TXN, of_broker=False)
+
+
+async def test_rule_for_all_apis_watches_each(server: HookServer) -> None:
+    async with started(server, 1) as channel:
+        await asyncio.to_thread(server.faults.on().drop_request)
+        assert channel.watches(FETCH, of_broker=False)
+        assert not channel.watches(FETCH, of_broker=True)
+
+
+async def test_broker_that_starts_later_has_rules_and_state(server: HookServer) -> None:
+    received: list[Any] = []
+    await asyncio.to_thread(server.faults.on("EndTxn").delay, 1)
+    await asyncio.to_thread(server.set, "links", {2: ["row"]})
+    async with started(server, 2, received) as channel:
+        await asyncio.to_thread(server.set, "links", {2: ["other"]})
+        assert channel.watches(END_TXN, of_broker=False)
+        assert received == [["row"], ["other"]]
+
+
+async def test_broker_without_a_connection_handles_all_requests(server: HookServer) -> None:
+    async with started(server, 1) as channel:
+        began, end = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wait(_request: object) -> None:
+            loop.call_soon_threadsafe(began.set)
+            asyncio.run_coroutine_threadsafe(end.wait(), loop).result(10)
+
+        await asyncio.to_thread(server.faults.on("EndTxn").call, wait)
+        decision = channel.decide(REQUEST)
+        await began.wait()
+        server._background.loop.call_soon_threadsafe(server._brokers[1].close)
+        assert await decision is None
+        assert not channel.watches(END_TXN, of_broker=False)
+        assert await channel.decide(REQUEST) is None
+        end.set()
+
+
+async def test_paused_broker_does_not_hold_up_a_rule(server: HookServer) -> None:
+    await asyncio.to_thread(server.descriptor, 1)  # its process reads nothing
+    server.paused.add(1)
+    await asyncio.to_thread(server.faults.on("EndTxn").delay, 1)
+    assert server.faults.watched() == [(END_TXN, False)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator
 
     from odradek.testing.kafka import Kafka
     from odradek.testing.kafka_cluster import KafkaCluster
@@ -118,24 +118,25 @@ def _requirements(item: pytest.Item) -> Requirements:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the cluster of the first test that needs one. A worker of xdist does not know its tests yet."""
     config = session.config
-    if not config.option.collectonly and not hasattr(config, "workerinput"):
-        _warm(session.items)
+    if config.option.collectonly or hasattr(config, "workerinput"):
+        return
+    first = next(filter(_uses_kafka, session.items), None)
+    if first is not None:
+        _warm(first)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Start the cluster of the next test while this test runs."""
-    _warm([each for each in (item, nextitem) if each is not None])
+    for each in (item, nextitem):
+        if each is not None and _uses_kafka(each):
+            _warm(each)
     return (yield)
 
 
-def _warm(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        if _uses_kafka(item):
-            with suppress(pytest.UsageError):  # the fixture reports it
-                _pool(item.config).warm(_requirements(item).spec)
-            if len(items) > 2:
-                return
+def _warm(item: pytest.Item) -> None:
+    with suppress(pytest.UsageError):  # the fixture reports it
+        _pool(item.config).warm(_requirements(item).spec)
 
 
 def _uses_kafka(item: pytest.Item) -> bool:

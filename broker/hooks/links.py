@@ -216,6 +216,9 @@ class LinkedTransport(Transport):
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size()
 
+    def is_reading(self) -> bool:
+        return self._transport.is_reading()
+
     def pause_reading(self) -> None:
         self._transport.pause_reading()
 

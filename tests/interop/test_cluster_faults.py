@@ -107,6 +107,27 @@ def test_isolated_leader_is_replaced_and_an_acknowledged_record_survives(kafka: 
     assert kafka.values(topic) == [b"before", b"during"]
 
 
+def test_cluster_with_tls_and_users_has_all_faults() -> None:
+    with KafkaCluster(BROKERS, security="sasl_ssl") as cluster:
+        kafka = Kafka(cluster, "test")
+        topic = kafka.topic()
+        cluster.move_leader(topic, to=1)
+        producer = Producer(kafka.client_config("confluent-kafka") | {"enable.idempotence": True})
+        for other in (2, 3):
+            cluster.cut(1, other)
+        producer.produce(topic, b"1")
+        assert producer.flush(0.5) == 1  # no follower has the record
+        cluster.heal()
+        assert producer.flush(60) == 0
+        with kafka.faults.on("Produce", times=1).disconnect("after") as rule:
+            producer.produce(topic, b"2")
+            assert producer.flush(60) == 0
+        assert rule.injected == 1
+        cluster.kill(2)
+        cluster.reset()
+        assert cluster.is_running(2)
+
+
 def test_one_way_fault_stops_the_replication_that_needs_the_direction(kafka: Kafka) -> None:
     topic, cluster = kafka.topic(configs={"min.insync.replicas": "3"}), kafka.cluster
     leader = cluster.leader(topic)

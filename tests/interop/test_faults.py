@@ -8,6 +8,7 @@ KeepControl, SleepControl, CurrentNode, AddFault.
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +156,25 @@ async def test_function_sees_requests_and_decides(kafka: Kafka, shop: client.Clu
     await send(producer, topic, b"42")
     await producer.commit()
     assert seen == [("EndTxn", 1, True)] * 3
+    assert kafka.values(topic) == [b"42"]
+
+
+async def test_request_waits_for_an_event_while_others_are_served(kafka: Kafka, shop: client.Cluster) -> None:
+    topic, seen = kafka.topic(), threading.Event()
+
+    def wait(_request: Request) -> None:
+        assert seen.wait(30)
+
+    def note(_request: Request) -> None:
+        seen.set()
+
+    producer = client.Producer(shop, transactional_id=kafka.transactional_id())
+    await send(producer, topic, b"42")
+    kafka.faults.on("EndTxn").call(wait)
+    kafka.faults.on("ListOffsets").call(note)
+    committed = asyncio.create_task(producer.commit())
+    assert kafka.values(topic) == []  # it requests the offsets
+    await committed
     assert kafka.values(topic) == [b"42"]
 
 

@@ -15,6 +15,7 @@ class FakeTransport(asyncio.Transport):
         super().__init__()
         self.sent: list[bytes] = []
         self.closed = False
+        self.reading = True
 
     def write(self, data: Any) -> None:
         self.sent.append(bytes(data))
@@ -27,6 +28,15 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
 
 class Inner(asyncio.BufferedProtocol):
@@ -73,6 +83,15 @@ async def test_open_link_passes_everything_immediately() -> None:
     connected.connection.connection_lost(None)
     assert connected.inner.lost == 1
     assert connected.link.connections == {}
+
+
+async def test_reading_is_paused_and_resumed_as_tls_does() -> None:
+    transport = Connected().inner.transport
+    assert transport.is_reading()
+    transport.pause_reading()
+    assert not transport.is_reading()
+    transport.resume_reading()
+    assert transport.is_reading()
 
 
 async def test_blocked_directions_hold_bytes_and_the_end_until_they_are_open() -> None:

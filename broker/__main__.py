@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_CONFIGURATION
-    log.configure(config)
+    log.configure(config, None if options.log_file is None else Path(options.log_file))
     open_files_max = _allow_open_files()
     hooks = _hooks(options.test_hooks)
     try:
@@ -116,6 +116,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="refuse unknown names in the file")
     parser.add_argument("--stop-with-stdin", action="store_true", help="stop cleanly when standard input ends")
+    parser.add_argument("--log-file", metavar="FILE", help="rotate this file, to which standard error goes")
     parser.add_argument(
         "--profile", metavar="FILE", help=f"write a profile to this file when it stops: {', '.join(FORMATS)}"
     )
@@ -284,10 +285,16 @@ async def _run(
         await node.stop()
         disk.close()
         garbage.end()
-    if reason is not None:
-        print(reason, file=sys.stderr)  # noqa: T201  for the operator
-        return EXIT_FAILURE
-    return 0
+    return _log_end(reason)
+
+
+def _log_end(reason: str | None) -> int:
+    """Log a clean stop, or print the reason of a failure. Return the exit code."""
+    if reason is None:
+        _logger.info("broker stopped", version=__version__)
+        return 0
+    print(reason, file=sys.stderr)  # noqa: T201  for the operator
+    return EXIT_FAILURE
 
 
 def _hooks(descriptor: int | None) -> "ProcessHooks | None":

@@ -22,6 +22,8 @@ from odradek.runtime.tasks import Spawn
 
 CHANGES_PER_REQUEST_MAX: Final = 100
 """Maximum ISR changes per AlterPartition request. They take about 5 ms at the active controller, and 2 ms here."""
+CHANGES_LOGGED_MAX: Final = 20
+"""Maximum partitions that one log line names. The line has the number of all partitions."""
 RETRY_PAUSE_MS_MIN: Final = 20
 """Pause after the first failed AlterPartition request, in milliseconds. Each further failure doubles it."""
 RETRY_PAUSE_MS_MAX: Final = 1_000
@@ -101,18 +103,23 @@ class IsrChanges:
                 self._pending.setdefault(partition, change)
             return False
         retries = 0
+        changed: dict[str, list[int]] = {}
         for (partition, change), result in zip(sent, results, strict=True):
-            retries += not self._complete(partition, change, result)
+            outcome = self._complete(partition, change, result)
+            retries += outcome is IsrChangeResult.RETRY
+            if outcome is IsrChangeResult.COMMITTED:
+                changed[f"{partition.topic}-{partition.index}"] = list(result.isr)
+        if changed:
+            shown = ", ".join(f"{name}: {isr}" for name, isr in islice(changed.items(), CHANGES_LOGGED_MAX))
+            _logger.info("ISR changed", partitions=len(changed), isr=shown)
         return retries < len(sent)
 
-    def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> bool:
-        """Apply the controller's result for one change. Return False if the change has to be sent again."""
+    def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> IsrChangeResult:
+        """Apply the controller's result for one change, and return what became of it."""
         outcome = partition.complete_isr_change(
             change, ErrorCode(result.error), result.leader_epoch, result.partition_epoch, result.isr
         )
-        if outcome is IsrChangeResult.COMMITTED:
-            _logger.info("ISR changed", topic=partition.topic, partition=partition.index, isr=list(result.isr))
-        elif result.error is not ErrorCode.NONE:
+        if outcome is not IsrChangeResult.COMMITTED and result.error is not ErrorCode.NONE:
             _logger.info(
                 "ISR change refused",
                 topic=partition.topic,
@@ -122,4 +129,4 @@ class IsrChanges:
             )
         if outcome is IsrChangeResult.RETRY:
             self._pending.setdefault(partition, change)
-        return outcome is not IsrChangeResult.RETRY
+        return outcome

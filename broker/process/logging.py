@@ -3,9 +3,11 @@
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
 
 from odradek.broker.config.properties import Config
+from odradek.broker.process.log_rotation import RotatingLog
 
 # structlog imports rich, if installed, to format tracebacks. That import takes a quarter of a node's start time, and a
 # log file needs no such format. With None in sys.modules, Python treats the module as not installed.
@@ -20,8 +22,11 @@ if _WITHOUT_RICH:
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def configure(config: Config) -> None:
-    """Configure structlog for this process. Standard output stays free for the line `ready ...`."""
+def configure(config: Config, log_file: Path | None = None) -> None:
+    """Configure structlog for this process. Standard output stays free for the line `ready ...`.
+
+    `log_file` is the file to which standard error goes. It is rotated. None: the caller of the process keeps the log.
+    """
     renderer: Any
     if config.odradek_log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -39,7 +44,9 @@ def configure(config: Config) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.odradek_log_level]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(
+            file=sys.stderr if log_file is None else cast("TextIO", RotatingLog(log_file, sys.stderr))
+        ),
         cache_logger_on_first_use=True,
     )
 

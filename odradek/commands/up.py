@@ -29,13 +29,14 @@ from odradek.local.launch import (
     refuse_stopping,
     require_supported_platform,
 )
-from odradek.local.output import FAILED, errors
+from odradek.local.output import FAILED, counted, errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import USAGE, BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import complete_start
 from odradek.local.security import ADMIN, Mode, Security
 from odradek.local.startup import stop_after_failed_start, wait_ready
+from odradek.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +88,7 @@ def up(
     host: Host = None,
     port: Port = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Exit when the cluster is ready, and leave it running.")
+        bool, typer.Option("--detach", "-d", help="Exit when the cluster is ready, and leave it running.")
     ] = False,
     settings: Settings = None,
     broker_settings: BrokerSettings = None,
@@ -106,7 +107,7 @@ def up(
 
     Without --detach, the cluster runs until Ctrl-C. The next start uses the data,
     ports and number of brokers in the directory again. If some of its brokers
-    run, only the missing ones are started.
+    run, only the missing ones are started; with --detach, also if all run.
 
     Examples:
 
@@ -128,7 +129,7 @@ def up(
     with exit_on_failure(), cluster.exclusive_start():
         state = cluster.read_state()
         if state is not None and state.alive():
-            refuse_conflicting_options(cluster, state, options)
+            refuse_conflicting_options(cluster, state, options, may_run=detach)
             start_missing(cluster, state, empty=empty, profile=profile)
             return
         if state is not None:
@@ -146,18 +147,19 @@ def up(
     if lifeline is None:
         for process in processes:
             process.release()
-        print_ready(cluster, plan)
+        print_ready(cluster, plan, ends="odradek down")
         return
     run_in_foreground(cluster, plan, processes)
 
 
 def start_missing(cluster: ClusterDirectory, state: ClusterState, *, empty: bool, profile: bool) -> None:
-    """Start the brokers of a running cluster that are down, and print its addresses when they are ready."""
+    """Start the brokers of a running cluster that are down, if any, and print its addresses when they are ready."""
     missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
-    refuse_stopping(cluster, state, missing)
-    refuse_lost_disks(cluster, state, missing, empty=empty)
-    start_brokers(cluster, state, missing, profile=profile)
-    print(f"ready {state.plan.bootstrap}", flush=True)
+    if missing:
+        refuse_stopping(cluster, state, missing)
+        refuse_lost_disks(cluster, state, missing, empty=empty)
+        start_brokers(cluster, state, missing, profile=profile)
+    print_ready(cluster, state.plan, ends="odradek down")
 
 
 def run_in_foreground(cluster: ClusterDirectory, plan: Plan, processes: Sequence[BrokerProcess]) -> NoReturn:
@@ -165,22 +167,47 @@ def run_in_foreground(cluster: ClusterDirectory, plan: Plan, processes: Sequence
     from odradek.local.watch import BrokerWatch
 
     watch = BrokerWatch(cluster, processes)  # before the ready line: a caller may send a signal when it has read it
-    print_ready(cluster, plan)
+    print_ready(cluster, plan, ends="Ctrl-C")
     raise typer.Exit(watch.run())
 
 
-def print_ready(cluster: ClusterDirectory, plan: Plan) -> None:
-    """Print the addresses of the cluster, and how to connect to a cluster with security."""
+def print_ready(cluster: ClusterDirectory, plan: Plan, *, ends: str) -> None:
+    """Print the addresses of the cluster, and how to connect and to stop. `ends` is what stops it.
+
+    Without security, standard output has the line `ready` only, for scripts. The rest is on standard error.
+    """
     print(f"ready {plan.bootstrap}", flush=True)
+    directory = min(str(cluster.path), os.path.relpath(cluster.path), key=len)
+    stop = f"{ends} --dir {directory}" if " " in ends else ends
+    lines = [
+        f"{counted(len(plan.ports), 'broker')} of Odradek {__version__}, data and logs in {directory}; stop: {stop}",
+        f"status: odradek status --dir {directory}; logs: odradek logs --follow --dir {directory}",
+    ]
     if plan.security is None:
-        return
-    users = plan.security.all_users
+        lines += ["connect, for example:", *snippets(plan.bootstrap)]
+    errors.print("\n".join(lines), markup=False)
+    if plan.security is not None:
+        print_security(cluster, plan, plan.security)
+
+
+def snippets(bootstrap: str) -> list[str]:
+    """Return lines that connect clients to a cluster without security."""
+    return [
+        f'  confluent-kafka  Producer({{"bootstrap.servers": "{bootstrap}"}})',
+        f'  Java             properties.put("bootstrap.servers", "{bootstrap}");',
+        f'  PySpark          .format("kafka").option("kafka.bootstrap.servers", "{bootstrap}")',
+    ]
+
+
+def print_security(cluster: ClusterDirectory, plan: Plan, security: Security) -> None:
+    """Print how to connect to a cluster with security."""
+    users = security.all_users
     user = users[-1] if users else None
     path = str(cluster.security_files.client(user))
     shown = min(path, os.path.relpath(path), key=len)
     owners = "each user has a file with client properties, such as" if users else "clients use the properties in"
     lines = [
-        f"security {plan.security.kind}: {owners}",
+        f"security {security.kind}: {owners}",
         f"  {shown}",
         "connect with it, for example:",
         f"  odradek topics list -b {plan.endpoint(plan.node_ids[0])} \\",
@@ -273,10 +300,15 @@ def launch_and_wait(
     return processes
 
 
-def refuse_conflicting_options(cluster: ClusterDirectory, state: ClusterState, options: StartOptions) -> None:
-    """Raise BrokerFailed if all brokers run, or if the options differ from those of the running brokers."""
+def refuse_conflicting_options(
+    cluster: ClusterDirectory, state: ClusterState, options: StartOptions, *, may_run: bool
+) -> None:
+    """Raise BrokerFailed if the options differ from those of the running brokers.
+
+    Raise it also if all brokers run, unless `may_run`.
+    """
     plan, alive = state.plan, state.alive()
-    if len(alive) == len(plan.ports):
+    if len(alive) == len(plan.ports) and not may_run:
         pids = ", ".join(str(identity.pid) for identity in alive.values())
         conflict = f"is in use by a running cluster (pid {pids})"
     elif options.brokers not in {None, len(plan.ports)}:

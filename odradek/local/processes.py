@@ -229,7 +229,7 @@ class BrokerCommand:
     Attributes:
         node_id: Node id.
         config: Properties file.
-        log: File to which standard error is appended.
+        log: File to which standard error is appended, and which the broker rotates.
         settings: Properties as `name=value`, which override the file.
         lifeline: Reading end of a `Lifeline`: the broker stops when the pipe ends. None: the broker runs until it is
             stopped.
@@ -246,7 +246,7 @@ class BrokerCommand:
     test_hooks: int | None = None
 
     def argv(self) -> list[str]:
-        argv = run_module.command("odradek.broker", "--config", str(self.config))
+        argv = run_module.command("odradek.broker", "--config", str(self.config), "--log-file", str(self.log))
         for setting in self.settings:
             argv += ["--set", setting]
         if self.profile is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from odradek import BrokerFailed, BrokerNotRunning, LocalCluster
+from odradek import BrokerFailed, BrokerNotRunning, LocalCluster, __version__
 from odradek.local.directory import ClusterDirectory
 from odradek.local.launch import BROKERS_DEFAULT
 from odradek.local.processes import ProcessId
@@ -50,10 +50,19 @@ def test_up_detach_starts_a_broker_and_down_stops_it(tmp_path: Path) -> None:
         repeated = odradek("up", "--dir", str(tmp_path), "--port", "0")
         assert repeated.returncode == 1
         assert "odradek down" in repeated.stderr
+        again = odradek("up", "--dir", str(tmp_path), "-d")
+        assert (again.returncode, again.stdout) == (0, started.stdout)
+        assert f"odradek down --dir {tmp_path}" in again.stderr
+        assert f'Producer({{"bootstrap.servers": "{endpoint}"}})' in again.stderr
+        conflict = odradek("up", "--dir", str(tmp_path), "-d", "--brokers", "3")
+        assert (conflict.returncode, conflict.stdout) == (1, "")
     finally:
         stopped = odradek("down", "--dir", str(tmp_path))
     assert stopped.stdout == "broker 1 stopped\nstopped 1 of 1 brokers\n"
     assert odradek("status", "--dir", str(tmp_path)).returncode == 1
+    events = (tmp_path / "broker-1.log").read_text()
+    assert events.index("broker starting") < events.index("broker stopped")
+    assert f"version={__version__}" in events
 
 
 def test_up_in_the_foreground_stops_the_broker_on_interrupt(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.partition.isr_changes import CHANGES_PER_REQUEST_MAX, IsrChanges
+import structlog
+
+from odradek.broker.partition.isr_changes import CHANGES_LOGGED_MAX, CHANGES_PER_REQUEST_MAX, IsrChanges
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.replication.leader import IsrChangeResult
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -149,3 +151,12 @@ async def test_one_refused_change_delays_no_other_change(monkeypatch: pytest.Mon
     assert len(controller.requests) == 11
     assert sum(pauses) == 0
     assert all(partition.completed == 1 for partition in partitions)
+
+
+async def test_changes_of_one_event_are_one_line_of_the_log() -> None:
+    partitions = [FakePartition(index) for index in range(CHANGES_LOGGED_MAX + 1)]
+    with structlog.testing.capture_logs() as lines:
+        await sent(FakeController(), partitions)
+    [line] = lines
+    assert (line["event"], line["partitions"]) == ("ISR changed", len(partitions))
+    assert line["isr"].split(", ") == [f"t-{index}: [{NODE}]" for index in range(CHANGES_LOGGED_MAX)]

@@ -56,7 +56,7 @@ def test_secured_cluster_names_a_file_that_it_makes_and_the_rights_of_its_users(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], security: Security, file: str, rights: list[str]
 ) -> None:
     plan = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092}, security=security)
-    up.print_ready(ClusterDirectory(tmp_path), plan)
+    up.print_ready(ClusterDirectory(tmp_path), plan, ends="Ctrl-C")
     lines = capsys.readouterr().out.splitlines()
     assert ("each user" in lines[1]) == bool(rights)
     shown = Path(lines[2].strip())

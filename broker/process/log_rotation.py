@@ -1,0 +1,49 @@
+"""Rotation of the log file of a process, to which its standard error goes."""
+
+import os
+from pathlib import Path
+from typing import IO, Final
+
+from odradek.private_files import open_private
+
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Maximum bytes of a log file before it is rotated. With the rotated file, the logs of a broker take 32 MiB at most."""
+ROTATED_SUFFIX: Final = ".1"
+
+
+class RotatingLog:
+    """A stream of complete lines to standard error, which is a log file.
+
+    When the file exceeds its maximum size, it is renamed, and replaces the file that was rotated before. Standard error
+    then is a new file, so that the interpreter writes tracebacks there, too.
+    """
+
+    def __init__(self, path: Path, stream: IO[str], *, bytes_max: int = LOG_BYTES_MAX) -> None:
+        """`stream` writes to the file at `path`."""
+        self._path = path
+        self._stream = stream
+        self._bytes_max = bytes_max
+        self._size = path.stat().st_size if path.exists() else 0
+
+    def write(self, text: str) -> int:
+        """Write text. After the end of a line, rotate the file if it is too large."""
+        written = self._stream.write(text)
+        self._size += len(text.encode(errors="replace"))
+        if self._size > self._bytes_max and text.endswith("\n"):
+            self._stream.flush()
+            self._rotate()
+        return written
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def _rotate(self) -> None:
+        """Rename the file, and let the descriptor of the stream refer to a new one. A failure leaves all unchanged."""
+        self._size = 0
+        try:
+            self._path.replace(f"{self._path}{ROTATED_SUFFIX}")
+            new = open_private(self._path, "a")
+        except OSError:
+            return  # the disk is full, or the directory was removed: the old file grows until the next attempt
+        with new:
+            os.dup2(new.fileno(), self._stream.fileno())

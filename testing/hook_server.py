@@ -54,7 +54,8 @@ class HookServer:
     def close(self) -> None:
         """Close all connections."""
         self.started()
-        for broker in self._brokers.values():
+        while self._brokers:
+            _, broker = self._brokers.popitem()
             self._background.loop.call_soon_threadsafe(broker.close)
 
     def set(self, key: str, values: Mapping[int, Any]) -> None:

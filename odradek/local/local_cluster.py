@@ -227,7 +227,8 @@ class LocalCluster:
                 self._lifeline = None
             if self._temporary is not None:
                 self._temporary.cleanup()
-            elif self._plan is not None:
+            elif self._plan is not None and self.directory.state_file.exists():
+                # A start that failed has removed a new directory.
                 mark_own_stopped(self.directory, self._identities())
         for node_id in killed:
             warnings.warn(killed_message(node_id, self._stop_timeout_s), RuntimeWarning, stacklevel=2)

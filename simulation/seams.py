@@ -3,6 +3,7 @@
 All changes apply to the thread of the run. Other threads of the process, such as those of pytest, are not affected.
 """
 
+import importlib
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
+from types import ModuleType
 from typing import Any, Final, NoReturn
 from unittest import mock
 
@@ -27,9 +29,10 @@ from odradek.simulation.loop import ApplicationLoop
 
 HASH_SEED: Final = "0"
 SEED_VARIABLE: Final = "PYTHONHASHSEED"
-EXTENSIONS_VARIABLE: Final = "AIOKAFKA_NO_EXTENSIONS"
-ENVIRONMENT: Final = {SEED_VARIABLE: HASH_SEED, EXTENSIONS_VARIABLE: "1"}
-"""Environment variables that a process of simulations needs."""
+RECORD_MODULES: Final = tuple(
+    f"aiokafka.record.{name}" for name in ("default_records", "legacy_records", "memory_records", "util")
+)
+"""Modules of aiokafka that define records in Python and import them as C extensions."""
 real_time = time.time
 real_perf_counter = time.perf_counter
 
@@ -38,19 +41,11 @@ Note = Callable[[str, str], None]
 
 
 def require_suitable_process() -> None:
-    """Raise UnsuitableProcess if equal seeds could differ between two processes.
-
-    Let aiokafka use its records in Python, if it is not imported yet: its C extensions read the real clock.
-    """
+    """Raise UnsuitableProcess if equal seeds could differ between two processes."""
     if os.environ.get(SEED_VARIABLE) != HASH_SEED or sys.flags.hash_randomization:
         raise UnsuitableProcess(
             f"Set {SEED_VARIABLE}={HASH_SEED} before Python starts. Sets of strings have a random order otherwise. "
             f"`python -m odradek.simulation` and `odradek.simulated` set it."
-        )
-    os.environ[EXTENSIONS_VARIABLE] = "1"
-    if "aiokafka" in sys.modules and not sys.modules["aiokafka.util"].NO_EXTENSIONS:
-        raise UnsuitableProcess(
-            f"Set {EXTENSIONS_VARIABLE}=1 before aiokafka is imported. Its C extensions read the real clock."
         )
 
 
@@ -97,6 +92,8 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
         # An ended process leaves coroutines that never started, and clients that are not closed.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
+        for module, name, python in _extensions_of_aiokafka():
+            stack.enter_context(mock.patch.object(module, name, python))
         stack.enter_context(_records_of_aiokafka(here(wall, real_time)))
         stack.enter_context(_brokers_of_aiokafka())
         for owner, name, ours in replaced:
@@ -107,6 +104,31 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
+
+
+def _extensions_of_aiokafka() -> list[tuple[ModuleType, str, object]]:
+    """Return (module, name, replacement) for each use of a C extension in aiokafka.
+
+    The C extensions read the real clock. aiokafka has each of these classes and functions in Python, too.
+    """
+    try:
+        importlib.import_module("aiokafka")
+    except ImportError:  # the application uses another client
+        return []
+    in_python = {}
+    for source in RECORD_MODULES:
+        values = vars(sys.modules[source])
+        for name, value in values.items():
+            python = values.get(f"_{name}Py", values.get(f"{name}_py"))
+            if python is not None and python is not value:
+                in_python[id(value)] = python
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "aiokafka"]
+    return [
+        (module, name, in_python[id(value)])
+        for module in modules
+        for name, value in vars(module).items()
+        if id(value) in in_python
+    ]
 
 
 @contextmanager

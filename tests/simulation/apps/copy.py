@@ -1,4 +1,4 @@
-"""A consume-transform-produce application with aiokafka, and five variants of it with a bug each.
+"""A consume-transform-produce application with aiokafka, and four variants of it with a bug each.
 
 The correct one follows four rules:
 
@@ -24,7 +24,6 @@ PARTITIONS: Final = 2
 BATCH: Final = 3
 """Records per transaction."""
 WORK_SECONDS: Final = 0.15
-COMMIT_SECONDS: Final = 2.0
 TOPICS: Final = {
     "in": Topic(partitions=PARTITIONS, records=[(b"%d" % number, b"order %d" % number) for number in range(RECORDS)]),
     "out": Topic(partitions=PARTITIONS),
@@ -108,27 +107,6 @@ class OffsetsFirst(Copy):
             await self.send(batches)
 
 
-class LostCommitIsAbort(Copy):
-    """Bug: a commit without a response in time is treated as an abort, and the batch is sent again."""
-
-    async def process(self, batches: dict[Any, list[Any]]) -> None:
-        from aiokafka import AIOKafkaProducer
-
-        while True:
-            await self.producer.begin_transaction()
-            await self.send(batches)
-            await self.producer.send_offsets_to_transaction(self.offsets(batches), GROUP)
-            commit = asyncio.create_task(self.producer.commit_transaction())
-            done, _ = await asyncio.wait([commit], timeout=COMMIT_SECONDS)
-            if done:
-                commit.result()
-                return
-            self.producer = AIOKafkaProducer(
-                bootstrap_servers=self.sim.bootstrap, transactional_id=self.transactional_id, enable_idempotence=True
-            )
-            await self.producer.start()
-
-
 class NoTransactions(Copy):
     """Bug: an idempotent producer without a transactional id. Its records are duplicated by the next process."""
 
@@ -152,4 +130,4 @@ class PositionInFile(Copy):
             await self.send(batches)
 
 
-BUGS: Final = (OffsetsOutside, OffsetsFirst, LostCommitIsAbort, NoTransactions, PositionInFile)
+BUGS: Final = (OffsetsOutside, OffsetsFirst, NoTransactions, PositionInFile)

@@ -44,8 +44,7 @@ def require_suitable_process() -> None:
     """Raise UnsuitableProcess if equal seeds could differ between two processes."""
     if os.environ.get(SEED_VARIABLE) != HASH_SEED or sys.flags.hash_randomization:
         raise UnsuitableProcess(
-            f"Set {SEED_VARIABLE}={HASH_SEED} before Python starts. Sets of strings have a random order otherwise. "
-            f"`python -m odradek.simulation` and `odradek.simulated` set it."
+            f"Set {SEED_VARIABLE}={HASH_SEED} before Python starts. Sets of strings have a random order otherwise."
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_option_is_there_only_with_a_descriptor(tmp_path: Path, descriptor: int | None, options: list[str]) -> None:
     command = BrokerCommand(1, tmp_path / "config", tmp_path / "log", test_hooks=descriptor)
     arguments = command.argv()
-    assert arguments[arguments.index("--config") + 2 :] == options
+    assert arguments[arguments.index("--log-file") + 2 :] == options
 
 
 def test_only_the_cluster_for_tests_passes_a_descriptor(tmp_path: Path) -> None:

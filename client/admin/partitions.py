@@ -142,8 +142,9 @@ async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]
         Refused: A leader refuses.
     """
     by_leader: dict[int, dict[TopicPartition, int]] = {}
+    topics = {name: await cluster.topic(name, refresh=True) for name in _by_topic(offsets)}
     for key, offset in offsets.items():
-        leader = (await cluster.topic(key.topic, refresh=True)).partition(key.partition).leader
+        leader = topics[key.topic].partition(key.partition).leader
         if leader < 0:
             raise NotFound(f"{key} has no leader", "start its brokers", code=ErrorCode.LEADER_NOT_AVAILABLE)
         by_leader.setdefault(leader, {})[key] = offset

@@ -74,7 +74,7 @@ async def renew_token(cluster: Cluster, token_id: str, *, period_ms: int = LONGE
     """Let a token expire later, after a period. Return its expiry in milliseconds. Raise InvalidArgument, Refused."""
     secret = await _secret(cluster, token_id)
     response = await cluster.request_any(RenewDelegationTokenRequest(secret, period_ms))
-    check(response.error_code, f"token {token_id}")
+    check(response.error_code, f"token {token_id} was not renewed")
     return int(response.expiry_timestamp_ms)
 
 
@@ -82,7 +82,7 @@ async def expire_token(cluster: Cluster, token_id: str, *, period_ms: int = NOW)
     """Let a token expire after a period, or remove it. Return its expiry. Raise InvalidArgument, Refused."""
     secret = await _secret(cluster, token_id)
     response = await cluster.request_any(ExpireDelegationTokenRequest(secret, period_ms))
-    check(response.error_code, f"token {token_id}")
+    check(response.error_code, f"token {token_id} was not changed")
     return int(response.expiry_timestamp_ms)
 
 
@@ -90,7 +90,7 @@ async def _secret(cluster: Cluster, token_id: str) -> bytes:
     for token, secret in await _described(cluster, None):
         if token.token_id == token_id:
             return secret
-    raise InvalidArgument(f"token {token_id}: it does not exist, or its owner is another user")
+    raise InvalidArgument(f"token {token_id}: it does not exist, or this user may not see it")
 
 
 async def _described(cluster: Cluster, owners: Sequence[str] | None) -> list[tuple[Token, bytes]]:

@@ -25,9 +25,8 @@ from odradek.protocol.messages.renew_delegation_token import RenewDelegationToke
 async def handle(context: QuorumRequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     principal, hmac = str(context.session.principal), bytes(request.hmac)
     controller = context.quorum.controller
-    token_id = controller.token_id(hmac)  # before the change, which can remove it
     change = controller.renew_token(principal, hmac, request.renew_period_ms)
-    expires_ms = await audited(context, token_id, change)
+    expires_ms = await audited(context, controller.token_id(hmac), change)
     return RenewDelegationTokenResponse(ErrorCode.NONE, expires_ms)
 
 

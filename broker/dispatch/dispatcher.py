@@ -113,7 +113,7 @@ class Dispatcher:
         return self._open(frame, session)
 
     def _open(self, frame: RequestFrame, session: Session) -> Call:
-        """Like `open`, for a request that was received before its session expired."""
+        """Decode the request in `frame` like `open`, also if the session has expired since its arrival."""
         api = self._rows.get(frame.api_key)
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")

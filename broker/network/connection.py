@@ -430,16 +430,17 @@ class Connection(BufferedProtocol):
             encoded = future_of(dispatcher.encode_in_slices(call, response), self._server.tasks)
             encoded.add_done_callback(partial(self._encoded, call, response))
         else:
-            self._encode(call, response, partial(dispatcher.encode, call, response))
+            self._encode(call, response)
 
     def _encoded(self, call: Call, response: Any, future: "Future[Any]") -> None:
         if self._intake is not CLOSED and not future.cancelled():
-            self._encode(call, response, partial(result_of, future))
+            self._encode(call, response, future)
             self._continue_after_response()
 
-    def _encode(self, call: Call, response: Any, encode: "Callable[[], list[Buffer]]") -> None:
+    def _encode(self, call: Call, response: Any, in_slices: "Future[Any] | None" = None) -> None:
+        """Send the response. `in_slices`: the future of its encoding in slices, which is done."""
         try:
-            chunks = encode()
+            chunks = self._dispatcher.encode(call, response) if in_slices is None else result_of(in_slices)
         except Exception as exception:  # noqa: BLE001  not even a refusal can be encoded
             self._close_for(f"the response cannot be encoded: {exception}")
         else:

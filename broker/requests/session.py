@@ -78,10 +78,9 @@ class Session:
     @property
     def roles(self) -> tuple[str, ...]:
         """Return the roles in which the listener serves this connection now."""
-        has_login = self.login.identity is not None
         if self.node is not None:
             return self.listener.roles if self.principal == CLUSTER_NODE else self.listener.node_roles
-        return self.listener.user_roles if has_login else self.listener.open_roles
+        return self.listener.open_roles if self.login.identity is None else self.listener.user_roles
 
     @property
     def awaits_login(self) -> bool:

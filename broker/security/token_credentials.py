@@ -63,7 +63,7 @@ class TokenCredentials:
         """Return the credential of a token and its owner. Return None if the token is unknown or has expired."""
         token = self._metadata.image.tokens.get(token_id)
         credential = self._credentials.get(token_id, {}).get(mechanism.name)
-        if token is None or credential is None or token.is_expired(self._wall_ms()) or token.owner[: len(USER)] != USER:
+        if token is None or credential is None or token.is_expired(self._wall_ms()) or not token.owner.startswith(USER):
             return None
         expires_ms = min(token.expires_ms, token.max_ms)
         return Account(credential, Identity(token.owner.removeprefix(USER), expires_ms, by_token=True))

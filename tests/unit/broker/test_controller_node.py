@@ -82,9 +82,11 @@ def scrape(port: int) -> list[str]:
 async def broker_finds_voters_and_cluster_id(cluster: NodeCluster) -> None:
     tasks = Tasks(lambda *_: None)
     servers = [("127.0.0.1", 1), ("127.0.0.1", cluster.port(1))]  # no process listens at the first one
-    quorum = await find_quorum(2, servers, SystemClock(), tasks)
-    assert (quorum.cluster_id, quorum.voters) == (CLUSTER_ID, (f"1@127.0.0.1:{cluster.port(1)}",))
-    await tasks.cancel_all()
+    try:
+        quorum = await find_quorum(2, servers, SystemClock(), tasks)
+        assert (quorum.cluster_id, quorum.voters) == (CLUSTER_ID, (f"1@127.0.0.1:{cluster.port(1)}",))
+    finally:
+        await tasks.cancel_all()
 
 
 async def test_node_with_the_id_0_allocates_producer_ids(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.simulation.loop import ApplicationLoop
 
 FAILURES_MAX: Final = 200
-"""Unhandled exceptions of one instance after which the run ends with a finding."""
+"""Unhandled exceptions of one instance after which it starts again. One more is a finding, and ends the instance."""
 RESTART_SECONDS: Final = 1.0
 """Seconds of virtual time between an exit with an exception and the next start, as of a process manager."""
 

@@ -45,6 +45,13 @@ def exactly_once(
         yield from _some([f"input {each!r} of {source} is not in {target}" for each in inputs if not outputs[each]])
         yield from _some(
             [
+                f"input {each!r} is {count} times in {source}, and {outputs[each]} times in {target}"
+                for each, count in inputs.items()
+                if 0 < outputs[each] < count
+            ]
+        )
+        yield from _some(
+            [
                 f"input {each!r} of {source} is {count} times in {target}"
                 for each, count in outputs.items()
                 if each in inputs and count > inputs[each]

@@ -6,4 +6,4 @@ class Escaped(Exception):
 
 
 class UnsuitableProcess(Exception):
-    """Raised if this process cannot repeat a run: its hash seed is random, or aiokafka uses C extensions."""
+    """Raised if this process cannot repeat a run, because its hash seed is random."""

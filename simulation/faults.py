@@ -64,8 +64,8 @@ class Fault:
     """A fault at `at` seconds of virtual time after the start of the application, for `seconds`.
 
     `target` is the number of a broker, or of an instance of the application for faults of that kind. `other` is the
-    second broker of a partition, the instance that is partitioned from a broker, or the number of the crash point.
-    `api` names the request whose response is lost.
+    second broker of a partition, the instance at the other end of a link to a broker (0 stands for 1), or the number of
+    the crash point. `api` names the request whose response is lost.
     """
 
     kind: str
@@ -87,6 +87,22 @@ class Fault:
             return f"{self.at:.3f} s: crash instance {self.target} at crash point {self.other} from then{duration}"
         return f"{self.at:.3f} s: {self.kind} {self.target}{duration}"
 
+    def check(self, *, brokers: int, instances: int) -> None:
+        """Raise ValueError if the kind, the API, a broker or an instance does not exist."""
+        if self.kind not in KINDS:
+            raise ValueError(f"fault kind {self.kind!r} does not exist; use one of {', '.join(KINDS)}")
+        if self.kind == LOSE_RESPONSE and self.api not in APIS:
+            raise ValueError(f"{self}: the API is not supported; use one of {', '.join(APIS)}")
+        of_application = self.kind in OF_APPLICATION or self.kind == LOSE_RESPONSE
+        named = [(self.target, instances if of_application else brokers)]
+        if self.kind == PARTITION:
+            named.append((self.other, brokers))
+        if self.kind in {ISOLATE, SLOW_LINK}:
+            named.append((max(self.other, 1), instances))
+        for number, last in named:
+            if not 1 <= number <= last:
+                raise ValueError(f"{self}: number {number} does not exist; use 1 to {last}")
+
 
 @dataclass(frozen=True, slots=True)
 class Faults:
@@ -99,7 +115,7 @@ class Faults:
     """Seconds of virtual time after the start of the application in which faults begin."""
 
     def generate(self, seed: int, *, brokers: int, instances: int) -> list[Fault]:
-        """Return the faults of a seed in the order of time. Faults of the application are half of them."""
+        """Return the faults of a seed in the order of time. With all kinds, most concern the application."""
         rng = Random(f"faults {seed}")
         kinds = [kind for kind in self.kinds if brokers > 1 or kind != PARTITION]
         if not kinds:

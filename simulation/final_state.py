@@ -1,7 +1,7 @@
 """Topics of a run: their creation with inputs, and the final state that checkers receive."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,8 +116,3 @@ async def _records(cluster: "client.Cluster", name: str, isolation: IsolationLev
     async for batch in client.Consumer(cluster, name, isolation=isolation).batches():
         rows += [Record(name, row.partition, row.offset, row.key, row.value) for row in batch]
     return sorted(rows, key=lambda row: (row.partition, row.offset))
-
-
-def values(records: Iterable[Record]) -> list[bytes | None]:
-    """Return the values of records."""
-    return [record.value for record in records]

@@ -33,7 +33,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Findings and events of one seed. Equal seeds, options and versions give equal results in every process."""
+    """Findings and events of one seed. Equal seeds, options and versions give equal results in every process.
+
+    Only `wall_seconds` differs.
+    """
 
     seed: int
     findings: Sequence[str]
@@ -63,6 +66,6 @@ class Result:
             *(f"finding: {finding}" for finding in self.findings),
             *(f"fault: {fault}" for fault in self.faults),
             *([f"({left_out} earlier events)"] if left_out > 0 else []),
-            *map(str, self.events[-events_max:]),
+            *map(str, self.events[max(left_out, 0) :]),
         ]
         return "\n".join(lines)

@@ -66,13 +66,17 @@ def run(
         printing: Print each event of the trace.
 
     Raises:
-        Escaped: The application uses something outside of the simulation.
+        Escaped: The application uses something outside of the simulation. `datetime.now`, and functions of `time` that
+            a module has bound by `from time import ...`, are not detected: they return the real time.
+        ValueError: A fault names a kind, a broker or an instance that does not exist.
         UnsuitableProcess: This process cannot repeat a run.
     """
     require_suitable_process()
     started = real_perf_counter()
     if faults is None or isinstance(faults, Faults):
         faults = (faults or Faults()).generate(seed, brokers=brokers, instances=instances)
+    for fault in faults:
+        fault.check(brokers=brokers, instances=instances)
     simulation = _Run(app, seed, brokers, instances, list(faults), settings or {}, topics or {}, until, printing)
     findings, state = simulation.execute()
     if simulation.loop.escaped is not None:

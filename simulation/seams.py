@@ -1,6 +1,7 @@
 """Seams of an application: time, randomness, threads, sockets and processes during a run.
 
 All changes apply to the thread of the run. Other threads of the process, such as those of pytest, are not affected.
+Not replaced: `datetime.now`, which is a C function, and functions that a module has bound before the run.
 """
 
 import importlib

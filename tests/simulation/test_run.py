@@ -15,7 +15,7 @@ import pytest
 
 from odradek.simulation import Escaped, Fault, Faults, Topic, checkers, run
 from odradek.simulation.application import FAILURES_MAX
-from odradek.simulation.faults import CRASH, CRASH_AT_POINT, KILL, KINDS
+from odradek.simulation.faults import CRASH, CRASH_AT_POINT, ISOLATE, KILL, KINDS, LOSE_RESPONSE, PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +59,7 @@ def test_crash_ends_the_process_without_its_clean_up_and_starts_it_again() -> No
     assert result.state.reported("start") == [1, 2]
     assert result.state.reported("done") == [2]
     assert result.state.durable == [{"starts": 2}]
+    assert cleaned == []
     done = [report.at for report in result.state.reports if report.kind == "done"]
     assert done == [pytest.approx(13.0, abs=0.1)]
 
@@ -159,6 +160,30 @@ def test_own_checker_receives_the_final_state() -> None:
         "b'lost' was acknowledged and is not in in",
         "b'aborted' was seen in in, but its transaction was aborted",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("crash", at=1.0), "fault kind 'crash' does not exist; use one of kill broker"),
+        (Fault(KILL, at=1.0, target=2), r"kill broker 2: number 2 does not exist; use 1 to 1"),
+        (Fault(CRASH, at=1.0, target=0), r"crash application 0: number 0 does not exist; use 1 to 1"),
+        (Fault(PARTITION, at=1.0, other=2), "partition broker 1 from broker 2: number 2 does not exist"),
+        (Fault(ISOLATE, at=1.0, other=2), "partition instance 2 from broker 1: number 2 does not exist"),
+        (Fault(LOSE_RESPONSE, at=1.0, api="Fetch"), "the response of Fetch to instance 1: the API is not supported"),
+    ],
+)
+def test_fault_that_cannot_be_injected_is_refused(fault: Fault, message: str) -> None:
+    async def app(sim: Sim) -> None:
+        raise AssertionError(sim)
+
+    with pytest.raises(ValueError, match=message):
+        run(app, brokers=1, faults=[fault])
+
+
+def test_generated_faults_can_be_injected() -> None:
+    for fault in Faults(at_least=200, at_most=200).generate(1, brokers=3, instances=2):
+        fault.check(brokers=3, instances=2)
 
 
 def test_generated_faults_are_data_of_the_seed() -> None:

@@ -50,7 +50,7 @@ from odradek.protocol.messages.describe_configs import (
 CUSTOM: Final = Property("", Kind.PASSWORD, None, "A custom property, which this broker stores only.")
 """Stands for all custom properties. As in Kafka, their values count as secret."""
 RESOURCES_PER_PART: Final = 4
-"""Maximum resources per part of a request. A broker has 150 properties; with synonyms and documentation they take 2
+"""Maximum resources per part of a request. A broker has 200 properties; with synonyms and documentation they take 2
 ms."""
 
 

@@ -580,7 +580,7 @@ class Connection(BufferedProtocol):
         if not session.listener.security_protocol.uses_sasl:
             event = "authentication of a node failed"
             if not session.listener.accepts_secret:
-                remedy = "; nodes have the principals of their certificates here (odradek.inter.broker.authentication)"
+                remedy = "; set odradek.inter.broker.authentication=principal on the other node, as on this one"
             elif not isinstance(error, AnotherNode):
                 remedy = "; set cluster.secret.file to the same secret on both nodes"
         self._server.log_refused(event, session, f"{error}{remedy}", self._loop.time())

@@ -64,7 +64,9 @@ class Authentication:
         server = self.mechanisms.server(session.listener, mechanism)
         try:
             if server is None:
-                raise AuthenticationFailed(f"the client requires a mechanism that is not one of {', '.join(names)}")
+                missing = f"a mechanism that is not one of {', '.join(names)}"
+                no_login = "a login by SASL, which this listener does not serve"
+                raise AuthenticationFailed(f"the client requires {missing if names else no_login}")
             session.login.begin(mechanism, server, self._clock.monotonic_ms())
         except AuthenticationFailed as error:
             illegal = isinstance(error, IllegalState)

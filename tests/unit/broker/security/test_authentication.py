@@ -9,10 +9,14 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.node_principals import NodePrincipals
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authentication import PREPARATION_SECONDS_MAX, TOO_MANY, Authentication
+from odradek.broker.security.authorizer import AllowAll
 from odradek.broker.security.failed_logins import FAILURES_MAX, FAILURES_PER_SECOND, WAIT_SECONDS_MAX
 from odradek.broker.security.mechanisms import Mechanisms
 from odradek.broker.security.sasl_settings import SaslSettings
@@ -121,5 +125,29 @@ def test_attempts_of_many_connections_are_bounded() -> None:
         tried = [response for response, _, _ in logins if response.error_message != TOO_MANY]
         assert len(tried) <= FAILURES_MAX + FAILURES_PER_SECOND * WAIT_SECONDS_MAX + 1
         assert all(ends for _, _, ends in logins)
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("CLIENTS", "the client requires a mechanism that is not one of PLAIN, SCRAM-SHA-256"),
+        ("NODES", "the client requires a login by SASL, which this listener does not serve"),
+    ],
+)
+def test_mechanism_that_the_listener_does_not_serve_is_refused_with_the_reason(name: str, reason: str) -> None:
+    """The listener NODES serves nodes by the principals of their certificates."""
+    nodes = NodePrincipals({}, None, AllowAll(), alone=True)
+    listener = Listener(name, "", 1, "h", 1, authenticates=True, security_protocol=SecurityProtocol.SSL, nodes=nodes)
+
+    async def scenario(rig: Rig) -> None:
+        reasons: list[str] = []
+        session = Session(1, listener, "10.0.0.1", 2)
+        session.on_login_failed = lambda error: reasons.append(str(error))
+        context: Any = SimpleNamespace(session=session, ends_connection=False)
+        result: Any = rig.authentication.handshake(context, "SCRAM-SHA-512")
+        assert (await result.awaitable).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert (reasons, context.ends_connection) == ([reason], True)
 
     in_virtual_time(scenario)

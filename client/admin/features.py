@@ -27,7 +27,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
-    """A feature: the levels that the brokers support, and the finalized level. 0: it is not used."""
+    """A feature: the levels that a broker supports, and the finalized level of the cluster. 0: it is not used."""
 
     feature: str
     min_version: int
@@ -36,7 +36,7 @@ class FeatureLevel:
 
 
 async def list_features(cluster: Cluster) -> list[FeatureLevel]:
-    """Return the features that the brokers support, by name."""
+    """Return the features that one of the brokers supports, by name, with their finalized levels."""
     response = await cluster.request_any(ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION))
     check(response.error_code, "the features were not listed")
     finalized = {row.name: row.max_version_level for row in response.finalized_features}

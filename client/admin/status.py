@@ -125,7 +125,7 @@ class Quorum:
 
 
 async def describe_quorum(cluster: Cluster) -> Quorum | None:
-    """Return the quorum of the metadata log. Return None if it is not known: no majority of the voters responds."""
+    """Return the quorum of the metadata log. Return None if no majority of voters responds, or if it is refused."""
     metadata_log = RequestTopicData(CLUSTER_METADATA, [RequestPartitionData(0)])
     try:
         response = await cluster.request_any(DescribeQuorumRequest([metadata_log]))

@@ -26,7 +26,7 @@ _KIND: Final = "User:"
 LONGEST: Final = -1
 """Period in milliseconds that stands for the longest time that the cluster permits."""
 NOW: Final = -1
-"""Period in milliseconds after which a token expires, if it is to be removed immediately."""
+"""Period that stands for the immediate removal of a token."""
 
 
 @dataclass(frozen=True, slots=True)

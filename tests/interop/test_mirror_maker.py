@@ -208,3 +208,4 @@ def test_mirror_maker_copies_with_least_privilege_and_stops_without_it(
         refused = f"TopicAuthorizationException: Not authorized to access topics: [source.{TOPIC}]"
         until(lambda: any(refused in state.decode() for state in states.read()), True)
         assert copies.read() == FIRST
+        assert target.odradek is None or target.denied()

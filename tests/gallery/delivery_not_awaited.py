@@ -33,7 +33,7 @@ class Copy:
 
         producer, consumer = Producer(self.config), Consumer(self.consumer_config)
         consumer.subscribe([self.source])
-        record = consumer.poll(3)
+        record = consumer.poll(10)
         if record is not None:
             producer.produce(self.target, record.value(), on_delivery=delivered)
             if awaits_delivery:

@@ -40,7 +40,7 @@ class Application:
         consumer = Consumer(self.consumer_config)
         consumer.subscribe([self.topic])
         try:
-            record = consumer.poll(3)
+            record = consumer.poll(10)
             if record is not None:
                 if commit_first:
                     consumer.commit(message=record, asynchronous=False)

@@ -42,7 +42,7 @@ class Application:
         consumer = Consumer(self.consumer_config)
         consumer.subscribe([self.topic], on_revoke=on_revoke)
         batch: list[Message] = []
-        while len(batch) + len(self.processed) < RECORDS and (record := consumer.poll(3)) is not None:
+        while len(batch) + len(self.processed) < RECORDS and (record := consumer.poll(10)) is not None:
             batch.append(record)
         for record in batch[:limit]:
             self.processed.append(record.value() or b"")

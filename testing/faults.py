@@ -184,10 +184,15 @@ class Faults:
 
     def clear(self) -> None:
         """Remove all rules, and the log."""
+        self.remove_rules()
+        with self._monitor:
+            self._log.clear()
+
+    def remove_rules(self) -> None:
+        """Remove all rules. The log stays."""
         with self._monitor:
             self._table.clear()
             self._rules.clear()
-            self._log.clear()
         self._publish(self.watched())
 
     def add(self, entry: Entry, effect: Callable[[Request], Action | None]) -> Rule:

@@ -199,11 +199,14 @@ class KafkaCluster(LocalCluster):
             getattr(match, effect)()
 
     def end_faults(self) -> None:
-        """Remove all rules, open all links, free disks, continue paused brokers, and start those that do not run."""
+        """Remove all rules, open all links, free disks, continue paused brokers, and start those that do not run.
+
+        The log of injected faults stays.
+        """
         for node_id in list(self._hooks.paused):
             if self.is_running(node_id):
                 self.resume(node_id)
-        self.faults.clear()
+        self.faults.remove_rules()
         self._network.heal()
         self._publish_links()
         if self._is_disk_full:
@@ -287,8 +290,9 @@ class KafkaCluster(LocalCluster):
         return client.Settings(client_id="odradek-testing", security=security)
 
     def reset(self) -> None:
-        """End all faults, and delete all topics, and all groups without members."""
+        """End all faults, clear their log, and delete all topics, and all groups without members."""
         self.end_faults()
+        self.faults.clear()
         self.run(_delete_everything)
 
     def close(self) -> None:

@@ -117,7 +117,10 @@ def _request_fault(rng: random.Random) -> Callable[[int, int], tuple[Step, Step]
 
 
 def carry_out(plan: FaultPlan, cluster: object, end: Event) -> None:
-    """Carry out the steps at their times, as methods of a `KafkaCluster`. Return early if `end` is set."""
+    """Carry out the steps as methods of a `KafkaCluster`. Return early if `end` is set.
+
+    The time between two steps is that of the plan. A step that takes long, such as a start, delays all later ones.
+    """
     passed_ms = 0
     for step in plan.steps:
         if end.wait((step.at_ms - passed_ms) / MS):

@@ -187,6 +187,16 @@ def test_records_survive_a_plan_of_faults(kafka: Kafka) -> None:
     assert kafka.values(topic) == [b"%d" % number for number in range(next(numbers))]
 
 
+def test_log_of_faults_stays_until_the_reset(kafka: Kafka) -> None:
+    topic, cluster = kafka.topic(), kafka.cluster
+    kafka.faults.on("Produce", topic=topic, times=1).delay(1)
+    assert produced(kafka, topic, b"42") == ""
+    cluster.end_faults()
+    assert [injection.request.topics for injection in kafka.faults.log] == [(topic,)]
+    cluster.reset()
+    assert kafka.faults.log == []
+
+
 def test_arguments_of_links_are_checked(kafka: Kafka) -> None:
     with pytest.raises(ValueError, match="name two brokers"):
         kafka.cluster.cut(1)

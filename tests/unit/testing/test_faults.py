@@ -82,7 +82,10 @@ def test_wait_returns_when_the_fault_is_injected_and_raises_if_it_is_not(brokers
 def test_log_names_broker_api_client_and_action(brokers: Brokers) -> None:
     brokers.faults.on("EndTxn").drop_response()
     brokers.receive(END_TXN)
+    brokers.faults.remove_rules()
+    assert brokers.receive(END_TXN) is None
     assert [str(each) for each in brokers.faults.log] == ["broker 1: EndTxn of 'shop' (a): drop_response"]
+    brokers.faults.on("EndTxn").delay(1)
     brokers.faults.clear()
     assert brokers.faults.log == []
     assert brokers.watched == []

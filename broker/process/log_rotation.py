@@ -1,6 +1,7 @@
 """Rotation of the log file of a process, to which its standard error goes."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -38,12 +39,16 @@ class RotatingLog:
         self._stream.flush()
 
     def _rotate(self) -> None:
-        """Rename the file, and let the descriptor of the stream refer to a new one. A failure leaves all unchanged."""
+        """Rename the file, and let the descriptor of the stream refer to a new one.
+
+        After a failure, the old file grows until the next attempt.
+        """
         self._size = 0
         try:
-            self._path.replace(f"{self._path}{ROTATED_SUFFIX}")
+            with suppress(FileNotFoundError):  # a previous attempt renamed the file, and could not open a new one
+                self._path.replace(f"{self._path}{ROTATED_SUFFIX}")
             new = open_private(self._path, "a")
         except OSError:
-            return  # the disk is full, or the directory was removed: the old file grows until the next attempt
+            return  # the disk is full, no descriptor is free, or the directory was removed
         with new:
             os.dup2(new.fileno(), self._stream.fileno())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
+from odradek.broker.process import log_rotation
 from odradek.broker.process.log_rotation import RotatingLog
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 BYTES_MAX = 100
 
@@ -40,3 +44,21 @@ def test_log_is_kept_if_it_cannot_be_rotated(tmp_path: Path) -> None:
         log.write("a line that is too long\n")
         log.write("next\n")
     assert path.read_text() == "a line that is too long\nnext\n"
+
+
+def test_rotation_continues_after_a_new_file_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor(path: Path, mode: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    path = tmp_path / "broker-1.log"
+    with path.open("a") as stream:
+        log = RotatingLog(path, stream, bytes_max=10)
+        with monkeypatch.context() as patched:
+            patched.setattr(log_rotation, "open_private", no_descriptor)
+            log.write("a line that is too long\n")
+        log.write("another line that is too long\n")
+        log.write("next\n")
+    assert path.read_text() == "next\n"
+    assert (tmp_path / "broker-1.log.1").read_text() == "a line that is too long\nanother line that is too long\n"

@@ -135,6 +135,6 @@ def _secret(config: Config) -> None:
 CHECKS_OF_PROCESSES: Final[tuple[Check, ...]] = (
     raising(require_inter_broker_listener, *ADDRESSES),
     raising(require_identity_of_nodes, *ADDRESSES, *_NODES, "authorizer.class.name"),
-    raising(_secret, *_NODES),
+    raising(_secret, *ADDRESSES, *_NODES),
 )
 """Further conditions of a node that runs as a process of its own."""

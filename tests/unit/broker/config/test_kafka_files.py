@@ -65,7 +65,8 @@ def test_all_faults_of_a_file_are_reported_each_with_its_line() -> None:
 
 
 def test_condition_on_an_invalid_property_is_not_reported() -> None:
-    assert in_file("log.dirs=/d", "inter.broker.listener.name=A", "listeners=").splitlines() == [
+    voters = "controller.quorum.voters=1@127.0.0.1:1,2@127.0.0.1:2"
+    assert in_file("log.dirs=/d", "inter.broker.listener.name=A", "listeners=", voters).splitlines() == [
         "listeners: at least one item is required (f line 3)"
     ]
 

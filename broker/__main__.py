@@ -193,7 +193,9 @@ def _bootstrap_scram(config: Config) -> dict[ScramKey, Credential]:
 
 
 async def _with_voters(config: Config, env: Env) -> Config:
-    """Return the configuration with the voters and the cluster id that a bootstrap server has."""
+    """Return the configuration. If it has no voters, add those and the cluster id that a bootstrap server has."""
+    if not finds_voters(config):
+        return config
     tasks = Tasks(log_unexpected)
     try:
         quorum = await find_quorum(config.node_id, bootstrap_servers(config), env.clock, tasks)
@@ -250,13 +252,13 @@ async def _run(
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
     progress = StopProgress(_set_process_name, time.monotonic)
-    if finds_voters(config):
-        starting = finding = loop.create_task(_with_voters(config, env))
-        with suppress(CancelledError):
-            await finding
-        if finding.cancelled():
-            return 0
-        config = finding.result()
+    starting = finding = loop.create_task(_with_voters(config, env))
+    if options.stop_with_stdin:
+        await loop.connect_read_pipe(lambda: _UntilEnd(stop), sys.stdin)
+    with suppress(CancelledError):
+        config = await finding
+    if finding.cancelled():
+        return 0
     node = Node(
         config,
         env,
@@ -269,9 +271,9 @@ async def _run(
     if hooks is not None:
         await hooks.open()
     starting = loop.create_task(node.start())
+    if end.done():  # a stop before this task
+        starting.cancel()
     try:
-        if options.stop_with_stdin:
-            await loop.connect_read_pipe(lambda: _UntilEnd(stop), sys.stdin)
         with suppress(CancelledError):
             await starting
         if starting.cancelled():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,35 @@ def test_broker_prints_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: 
     starting = json.loads(err.splitlines()[0])
     assert starting["event"] == "broker starting"
     assert (starting["version"], starting["commit"]) == (__version__, source_commit())
+
+
+@pytest.mark.parametrize("stop_method", ["SIGTERM", "stdin"])
+def test_broker_stops_while_it_waits_for_the_controllers(tmp_path: Path, stop_method: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(STARTS_WITHIN_S)
+        settings = {
+            "log.dirs": str(tmp_path),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "process.roles": "broker",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",
+        }
+        assignments = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        process = subprocess.Popen(command("--stop-with-stdin", *assignments), stdin=subprocess.PIPE)
+        try:
+            with silent.accept()[0]:
+                assert process.stdin is not None
+                if stop_method == "stdin":
+                    process.stdin.close()
+                else:
+                    process.send_signal(getattr(signal, stop_method))
+                assert process.wait(STARTS_WITHIN_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def test_broker_imports_no_package_of_the_command_line_or_of_clients() -> None:

@@ -47,7 +47,7 @@ async def controller_and_broker(directory: Path) -> AsyncIterator[NodeCluster]:
         await cluster.stop()
 
 
-async def test_controller_serves_kafkas_controller_apis_alone_and_is_not_offered_to_clients(tmp_path: Path) -> None:
+async def test_controller_serves_nodes_and_descriptions_alone_and_is_not_offered_to_clients(tmp_path: Path) -> None:
     async with controller_and_broker(tmp_path) as cluster:
         versions = await cluster.call(1, ApiVersionsRequest("test", "1"), 3)
         apis = {API_NAMES[each.api_key] for each in versions.api_keys}

@@ -214,4 +214,4 @@ def _find() -> Probe:
 
 
 def _beat() -> Probe:
-    return Probe(HeartbeatRequest(LENT_GROUP, 1, "nobody"), 4, ((GROUP_DENIED, READ, GROUP, LENT_GROUP),))
+    return Probe(HeartbeatRequest(LENT_GROUP, 1, "absent"), 4, ((GROUP_DENIED, READ, GROUP, LENT_GROUP),))

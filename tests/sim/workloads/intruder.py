@@ -227,7 +227,7 @@ class Intruder(Client):
             connection = await self._connect(node, INTERNAL_PORT)
             await self._login_must_fail(node, "login on the listener of brokers", connection, self._credentials)
             return
-        user = self.rng.choice((ADMIN, ALICE, BOB, "nobody"))
+        user = self.rng.choice((ADMIN, ALICE, BOB, "absent"))
         credentials = Credentials(user, self.name, self.rng.randrange(1 << 30), password="a guess")
         connection = await self._connect(node)
         await self._login_must_fail(node, f"login as {user} with a wrong password", connection, credentials)

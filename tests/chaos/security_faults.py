@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from tests.chaos.system import System
 
 RELOAD_SECONDS: Final = 7.0
-"""Time after which each broker uses replaced files: it checks them every 5 s."""
+"""Time after which each broker uses replaced files, in seconds: it checks them every 5 s.
+
+The event in the log of a broker cannot replace this wait: a broker that starts meanwhile uses the new files without it.
+"""
 STEP_SECONDS_MAX: Final = 60.0
 """Maximum time for a request of a step, which is repeated while brokers are down."""
 APPLIED_SECONDS_MAX: Final = 20.0
@@ -114,13 +117,13 @@ class SecurityFaults:
         self.counters["security: certificates replaced"] += 1
 
     async def trust_both(self) -> None:
-        """Trust both authorities, and wait until each broker does."""
+        """Trust both authorities, and wait for the time in which each broker reads the file."""
         self._security.trusted = {0, 1}
         self._write_trust()
         await asyncio.sleep(RELOAD_SECONDS)
 
     async def replace_authority(self) -> None:
-        """Replace the certificates by those of the other authority, and wait until each broker presents its own."""
+        """Replace the certificates by those of the other authority, and wait for the time of the reload."""
         self._security.signing = 1 - self._security.signing
         self._write_certificates()
         self.counters["security: authority replaced"] += 1

@@ -29,8 +29,8 @@ def nodes(tmp_path: Path) -> Iterator[ConfiguredNodes]:
         yield started
 
 
-def commit_and_read(bootstrap: str) -> list[bytes]:
-    """Commit a transaction with two records, and read them in a group."""
+def commit_and_read(bootstrap: str, count: int = 2) -> list[bytes]:
+    """Commit a transaction with two records, and read `count` records from the start of the partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "files"})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
@@ -40,13 +40,13 @@ def commit_and_read(bootstrap: str) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "files", "isolation.level": "read_committed"})
     consumer.assign([TopicPartition("files", 0, 0)])
     values: list[bytes] = []
-    while len(values) < 2:
+    while len(values) < count:
         message = consumer.poll(TIMEOUT_S)
         assert message is not None, "no record within the time limit"
         assert message.error() is None
         values.append(message.value() or b"")
     consumer.close()
-    return values[:2]
+    return values
 
 
 def ports_of(bootstrap: str) -> list[int]:
@@ -97,5 +97,5 @@ def test_broker_and_controller_properties_of_kafka_start_two_nodes(nodes: Config
     nodes.restart("controller")
     nodes.kill("broker")
     nodes.restart("broker")
-    assert commit_and_read(f"localhost:{client_port}")
+    assert commit_and_read(f"localhost:{client_port}", 4) == [b"first", b"second"] * 2
     assert [nodes.stop(name) for name in ("broker", "controller")] == [0, 0]

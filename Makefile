@@ -10,7 +10,7 @@ MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-pr
 # Three on two cores: tests with broker processes wait for sessions and timers for about a fifth of their time.
 TEST_PROCESSES ?= 3
 export PYTHONHASHSEED := 0
-NODE_PACKAGES := odradek protocol storage runtime coordinator cluster broker client simulation
+COMPILED_PACKAGES := odradek protocol storage runtime coordinator cluster broker client testing simulation
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@echo "[1/5] python packages into $(VENV) ..."
@@ -40,9 +40,10 @@ build/jars/spark/.ready: pipeline/pom.xml
 
 .PHONY: setup
 setup: $(VENV)/.ready $(KAFKA_JARS:=/.ready) build/jars/spark/.ready ## Prepare .venv and the jars
-	@# With compiled bytecode a broker starts in about half the time; PYTHONDONTWRITEBYTECODE does not prevent it here.
+	@# With compiled bytecode, brokers and the pytest plugin start in about half the time.
+	@# PYTHONDONTWRITEBYTECODE does not prevent it here.
 	@# The folders are named one by one because compileall does not follow the symlinks in odradek/.
-	@$(BIN)/python -m compileall -q $(NODE_PACKAGES)
+	@$(BIN)/python -m compileall -q $(COMPILED_PACKAGES)
 
 .PHONY: demo
 demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row; ARGS=--secure

@@ -79,6 +79,8 @@ def exit_on_client_error() -> Iterator[None]:
     except client.ClientError as error:
         errors.print(str(error), markup=False)
         raise typer.Exit(USAGE if isinstance(error, client.InvalidArgument) else FAILED) from error
+    except BrokenPipeError:
+        raise  # the reader of the output has ended, as `head` does: the command ends without a message
     except OSError as error:
         errors.print(str(error), markup=False)
         raise typer.Exit(getattr(error, "exit_code", FAILED)) from error

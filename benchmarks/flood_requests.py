@@ -21,10 +21,10 @@ from odradek.coordinator.group.memory_accounting import (
 )
 from odradek.coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
 from odradek.coordinator.group.state import GROUPS_MAX
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn.init_producer_id import TRANSACTIONAL_IDS_MAX
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest

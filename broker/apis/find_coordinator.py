@@ -27,8 +27,8 @@ from odradek.broker.requests.api import Api
 from odradek.broker.requests.splitting import Splitting
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

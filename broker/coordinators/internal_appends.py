@@ -8,10 +8,10 @@ tombstones alone (docs/decisions/0105).
 from typing import Final
 
 from odradek.coordinator.group import records as group_records
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import records as txn_records
 from odradek.protocol.batch import NO_TIMESTAMP, read_header, records_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.schema import Buffer
 from odradek.runtime.shard import ShardRecord

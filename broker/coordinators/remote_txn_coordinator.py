@@ -14,10 +14,10 @@ from typing import Any, Final
 from odradek.broker.coordinators.txn_verification import Coordinator
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.error_map import known_error
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

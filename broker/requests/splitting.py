@@ -21,7 +21,7 @@ partitions of a transaction."""
 
 CHARACTERS_PER_PART: Final = 32 * 1024
 """Maximum characters of the ids of a part whose handler hashes them, unless one id is longer. A hash takes 0.13 µs per
-character (`odradek.coordinator.hashing`)."""
+character (`odradek.protocol.hashing`)."""
 
 Run = tuple[tuple[Any, ...], Sequence[Any] | None, int]
 """The structs around some elements, from the outermost on; these elements, or None for a null array; and the work on

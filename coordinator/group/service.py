@@ -16,8 +16,8 @@ from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.group.offsets.fetch import fetched_bytes_max
 from odradek.coordinator.group.offsets.listing import listed_bytes_max
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
-from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -13,7 +13,6 @@ from typing import Any, Final
 import structlog
 
 from odradek.client_shares import Client, client_of
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.marker_driver import MarkerDriver
@@ -24,6 +23,7 @@ from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, Partitions, Produc
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
 from odradek.runtime.engine import Engine

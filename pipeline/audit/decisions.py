@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from odradek.pipeline.audit.evidence import COMMITS, COMPLETE, NO_OFFSET, PREPARED, State, Transition
+from odradek.client.consumer.transitions import COMMITS, COMPLETE, PREPARED, State
+from odradek.pipeline.audit.evidence import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from odradek.client import TopicPartition
+    from odradek.client.consumer.transitions import Transition
 
 EPOCH_MAX: Final = 32_767
 TV2: Final = 2

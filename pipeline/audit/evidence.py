@@ -1,4 +1,4 @@
-"""Values that the audit reads from logs: transitions of transactional ids, and what each producer wrote to a partition.
+"""Values that the audit reads from logs: what each producer wrote to a partition, and the ranges of offsets read.
 
 All of this module is pure.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.client import TopicPartition
+from odradek.client.consumer.decode import DECOMPRESSED_BYTES_MAX
+from odradek.client.consumer.transitions import transitions_of
 from odradek.protocol.batch import (
     ControlType,
     control_type,
@@ -17,67 +18,17 @@ from odradek.protocol.batch import (
     plain_end_txn_marker,
     verify_crc,
 )
-from odradek.protocol.codec import decode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.internal_topics import TRANSACTION_STATE
-from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from odradek.client.consumer.transitions import Transition
     from odradek.protocol.batch import BatchHeader
 
-DECOMPRESSED_BYTES_MAX: Final = 256 * 2**20
-"""Maximum size of one batch of `__transaction_state` after decompression, in bytes. It bounds the memory of a task."""
-VERSION_BYTES: Final = 2
-KEY_VERSION: Final = 0
 NO_OFFSET: Final = -1
 """Offset that stands for: there is none."""
 NO_GAP: Final = -1
 NO_TIME: Final = -1
-
-
-class State(IntEnum):
-    """State of a transactional id: the numbers of TransactionLogValue, and TOMBSTONE for a record without a value."""
-
-    TOMBSTONE = -1
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-    @property
-    def kafka_name(self) -> str:
-        """Name of the state in Kafka's tools."""
-        return "".join(word.title() for word in self.name.split("_"))
-
-
-PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE: Final = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-COMMITS: Final = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-
-
-class Transition(NamedTuple):
-    """A record of `__transaction_state`. `log_partition` and `offset` are its place; times are in ms since 1970."""
-
-    transactional_id: str
-    log_partition: int
-    offset: int
-    timestamp_ms: int
-    state: State
-    producer_id: int = -1
-    producer_epoch: int = -1
-    next_producer_id: int = -1
-    next_producer_epoch: int = -1
-    client_version: int = 0
-    timeout_ms: int = 0
-    start_ms: int = -1
-    update_ms: int = -1
-    partitions: tuple[TopicPartition, ...] = ()
 
 
 class EventKind(IntEnum):
@@ -271,55 +222,3 @@ class PartitionScan:
             header.max_timestamp,
             1,
         )
-
-
-def transitions_of(partition: int, header: BatchHeader, batch: memoryview) -> Iterable[Transition]:
-    """Decode a batch of `__transaction_state`. Records with an unknown key version are left out.
-
-    Raise Malformed if a record cannot be decoded.
-    """
-    for record in iter_records(batch, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX):
-        key = record.key
-        if key is None or len(key) < VERSION_BYTES:
-            raise Malformed(f"the record at offset {record.offset} of {TRANSACTION_STATE}-{partition} has no key")
-        if int.from_bytes(key[:VERSION_BYTES], "big", signed=True) != KEY_VERSION:
-            continue
-        transactional_id = decode(TransactionLogKey, KEY_VERSION, key[VERSION_BYTES:]).transactional_id
-        if record.value is None:
-            yield Transition(transactional_id, partition, record.offset, record.timestamp, State.TOMBSTONE)
-            continue
-        value = _value(record.value)
-        yield Transition(
-            transactional_id,
-            partition,
-            record.offset,
-            record.timestamp,
-            _state(value.transaction_status),
-            value.producer_id,
-            value.producer_epoch,
-            value.next_producer_id,
-            value.next_producer_epoch,
-            value.client_transaction_version,
-            value.transaction_timeout_ms,
-            value.transaction_start_timestamp_ms,
-            value.transaction_last_update_timestamp_ms,
-            tuple(
-                TopicPartition(entry.topic, index)
-                for entry in value.transaction_partitions or ()
-                for index in entry.partition_ids
-            ),
-        )
-
-
-def _value(data: bytes) -> TransactionLogValue:
-    version = int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
-    if not TransactionLogValue.MIN_VERSION <= version <= TransactionLogValue.MAX_VERSION:
-        raise Malformed(f"TransactionLogValue has the unknown version {version}")
-    return decode(TransactionLogValue, version, data[VERSION_BYTES:])
-
-
-def _state(number: int) -> State:
-    try:
-        return State(number)
-    except ValueError as unknown:
-        raise Malformed(f"TransactionLogValue has the unknown transaction_status {number}") from unknown

@@ -17,9 +17,10 @@ from odradek.protocol.internal_topics import TRANSACTION_STATE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from odradek.client.consumer.transitions import Transition
     from odradek.pipeline.audit.alignment import Pair
     from odradek.pipeline.audit.decisions import Decision
-    from odradek.pipeline.audit.evidence import LogRange, Transition
+    from odradek.pipeline.audit.evidence import LogRange
 
 
 class Status(Enum):

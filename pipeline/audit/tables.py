@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from odradek.client import TopicPartition
-from odradek.pipeline.audit.evidence import Event, EventKind, LogRange, State, Transition
+from odradek.client.consumer.transitions import State, Transition
+from odradek.pipeline.audit.evidence import Event, EventKind, LogRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
-from odradek.coordinator.hashing import partition_for
 from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.progress_topic import await_stable
+from odradek.protocol.hashing import partition_for
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
 from tests.interop.drivers.line_process import ClientFailed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.client import TopicPartition
-from odradek.pipeline.audit.evidence import PartitionScan, State
+from odradek.client.consumer.transitions import State
+from odradek.pipeline.audit.evidence import PartitionScan
 from odradek.pipeline.audit.judge import Context, Judgment, judge
 from odradek.protocol.batch import build_batch, end_txn_marker, read_header
 from odradek.protocol.codec import encode

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.coordinator.group import records as group_records
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import records as txn_records
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.codec import encode, request_header_version
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages import (
     fetch,

@@ -9,7 +9,8 @@ from odradek.pipeline.audit.judge import Context, Judgment, judge
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from odradek.pipeline.audit.evidence import Event, Transition
+    from odradek.client.consumer.transitions import Transition
+    from odradek.pipeline.audit.evidence import Event
     from odradek.pipeline.audit.sources import Source
 
 

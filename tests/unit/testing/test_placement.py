@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.coordinator.hashing import partition_for
+from odradek.protocol.hashing import partition_for
 from odradek.testing.placement import new_replicas, partition_of
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from odradek.broker.apis import find_coordinator
 from odradek.cluster.authorizer import AclOperation
-from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.broker_context import Deny, broker, context, image, response_of, services_of, topic
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from odradek.broker.coordinators.internal_appends import BATCH_BYTES_MAX, RECORDS_MAX, check_client_append
 from odradek.coordinator.group import records as group_records
 from odradek.coordinator.group.core import GroupShard
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import records as txn_records
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
@@ -21,6 +20,7 @@ from odradek.protocol import record
 from odradek.protocol.batch import NO_TIMESTAMP, Compression, build_batch, end_txn_marker
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.records.consumer_group_current_member_assignment import (

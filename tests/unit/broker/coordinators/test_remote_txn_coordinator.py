@@ -7,10 +7,10 @@ import pytest
 
 from odradek.broker.coordinators.remote_txn_coordinator import Coordinators
 from odradek.broker.quorum.peers import Channel
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import marker_driver, service
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import encode_key, to_record
 from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX, TransactionDescription
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.errors import ErrorCode, Refusal, Unencodable
+from odradek.protocol.hashing import partition_for
 from odradek.protocol.special_values import NO_LEADER
 from odradek.runtime import shards
 from odradek.runtime.shard import ShardRecord

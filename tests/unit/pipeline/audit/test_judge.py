@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.client.consumer.transitions import State
 from odradek.pipeline.audit.alignment import Fit
-from odradek.pipeline.audit.evidence import State
 from odradek.pipeline.audit.judge import Judgment, Kind, Status
 from tests.support.audit_logs import ID, PRODUCER_ID, AuditLogs
 

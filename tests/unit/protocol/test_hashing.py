@@ -2,9 +2,9 @@
 
 import pytest
 
-from odradek.coordinator import hashing
-from odradek.coordinator.hashing import CACHED_LENGTH_MAX, java_hash, partition_for
 from odradek.coordinator.txn import records
+from odradek.protocol import hashing
+from odradek.protocol.hashing import CACHED_LENGTH_MAX, java_hash, partition_for
 
 
 @pytest.mark.parametrize(

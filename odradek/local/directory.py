@@ -6,6 +6,7 @@
 - DIR/cluster.secret: secret by which the brokers authenticate to each other, readable by its owner only.
 - DIR/certificates: certificates of a cluster with security (`odradek.local.authority`).
 - DIR/cluster.users, DIR/cluster.scram: passwords of its users, and the file for its first start.
+- DIR/cluster.token-key: key of its delegation tokens.
 - DIR/client-alice.properties: client properties of a user. DIR/client.properties: those of a cluster without users.
 - DIR/broker-1.properties: configuration of broker 1, written at every start.
 - DIR/broker-1.log: log of broker 1.
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker_interface import META_PROPERTIES
 from odradek.local.plan import SECRET_FILE_NAME, Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
-from odradek.local.security import ADMIN, Security, SecurityFiles
+from odradek.local.security import ADMIN, Security, SecurityFiles, read_token_key
 from odradek.private_files import make_private_directory, open_private, restrict, write_private
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ DEFAULT_PORT = 9092
 RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
 OWN_NAME = re.compile(
-    r"cluster\.(json|tmp|lock|(secret|users|scram)(\.tmp)?)|start\.lock|broker-[0-9]+(\..*)?|certificates"
+    r"cluster\.(json|tmp|lock|(secret|users|scram|token-key)(\.tmp)?)|start\.lock|broker-[0-9]+(\..*)?|certificates"
     r"|client(-[\w-]+)?\.properties(\.tmp)?"
 )
 """Names of the entries of a cluster in its directory."""
@@ -305,7 +306,7 @@ class ClusterDirectory:
         """Write the properties file of a broker, and return its path."""
         make_private_directory(self.path)
         path = self.config(node_id)
-        write_private(path, plan.properties(node_id, self.data(node_id)))
+        write_private(path, plan.properties(node_id, self.data(node_id), read_token_key(self.security_files)))
         return path
 
     def _decode(self, raw: dict[str, Any]) -> ClusterState:

@@ -123,8 +123,11 @@ class Plan:
         """Addresses of all brokers for clients on this machine: `host:port,...`."""
         return ",".join(self.endpoint(node_id) for node_id in self.ports)
 
-    def properties(self, node_id: int, data: Path) -> str:
-        """Return the content of a broker's properties file. `data` is its data directory."""
+    def properties(self, node_id: int, data: Path, token_key: str | None = None) -> str:
+        """Return the content of a broker's properties file.
+
+        `data` is its data directory. `token_key` is the key of delegation tokens, of a cluster that has one.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         listeners = f"{self.client_listener}://{host}:{self.ports[node_id]}"
         if self.inter_broker:
@@ -142,7 +145,7 @@ class Plan:
         elif not sets(self.settings, LISTENERS):
             rows[INTER_BROKER_LISTENER_NAME] = CLIENT_LISTENER
         if self.security is not None:
-            rows |= broker_rows(self.security, SecurityFiles(data.parent), node_id, INTER_BROKER_LISTENER)
+            rows |= broker_rows(self.security, SecurityFiles(data.parent), node_id, INTER_BROKER_LISTENER, token_key)
         if self.has_secret:
             rows[CLUSTER_SECRET_FILE] = str(data.parent / SECRET_FILE_NAME)
         if node_id in self.metrics:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PASSWORD_BYTES: Final = 18
 """Random bytes of a generated password: 144 bits."""
+TOKEN_KEY_BYTES: Final = 32
+"""Random bytes of the key of delegation tokens: 256 bits, as SHA-256 has."""
 
 
 def prepare(directory: Path, plan: Plan, node_ids: Sequence[int], *, may_create: bool, now: datetime) -> None:
@@ -48,6 +50,8 @@ def prepare(directory: Path, plan: Plan, node_ids: Sequence[int], *, may_create:
             replace_private(files.scram, scram_lines(passwords))
         else:
             files.scram.unlink(missing_ok=True)  # the metadata log has the credentials
+        if not files.token_key.exists():
+            replace_private(files.token_key, secrets.token_urlsafe(TOKEN_KEY_BYTES) + "\n")
     for user in security.all_users or (None,):
         properties = java_properties(security, files, user, passwords)
         replace_private(files.client(user), "".join(f"{name}={value}\n" for name, value in properties.items()))

@@ -117,12 +117,19 @@ class SecurityFiles:
         """File with the first SCRAM credentials, for the brokers of a new cluster."""
         return self.directory / "cluster.scram"
 
+    @property
+    def token_key(self) -> Path:
+        """File with the key of delegation tokens (delegation.token.secret.key)."""
+        return self.directory / "cluster.token-key"
+
     def client(self, user: str | None) -> Path:
         """Return the file with client properties in Kafka's format, of a user or of all clients."""
         return self.directory / ("client.properties" if user is None else f"client-{user}.properties")
 
 
-def broker_rows(security: Security, files: SecurityFiles, node_id: int, inter_broker_listener: str) -> dict[str, str]:
+def broker_rows(
+    security: Security, files: SecurityFiles, node_id: int, inter_broker_listener: str, token_key: str | None
+) -> dict[str, str]:
     """Return the properties of a broker for its security, without the listeners."""
     listener, mode = security.kind.protocol, security.kind
     rows = {
@@ -142,7 +149,17 @@ def broker_rows(security: Security, files: SecurityFiles, node_id: int, inter_br
     elif mode is Mode.SASL_SSL:
         rows["listener.name.sasl_ssl.sasl.enabled.mechanisms"] = MECHANISMS
         rows["odradek.bootstrap.scram.file"] = str(files.scram)
+        if token_key is not None:
+            rows["delegation.token.secret.key"] = token_key
     return rows
+
+
+def read_token_key(files: SecurityFiles) -> str | None:
+    """Return the key of delegation tokens, or None if the cluster has none."""
+    try:
+        return files.token_key.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
 
 
 def read_passwords(files: SecurityFiles) -> dict[str, str]:

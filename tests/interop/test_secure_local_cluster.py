@@ -175,6 +175,7 @@ def test_commands_of_a_secured_directory_use_its_administrator(tmp_path: Path) -
         bob = add_user(tmp_path / "cluster", "bob", config)
         listed = odradek("topics", "list", "--bootstrap", bootstrap, "--command-config", str(bob))
         assert (listed.returncode, listed.stdout) == (0, "no topics\n"), listed.stderr
+        assert odradek("tokens", "create", "--command-config", str(bob), "--bootstrap", bootstrap).returncode == 0
         status = odradek("status", "--once", *directory)
         assert status.returncode == 0, status.stderr
         assert TOPIC in status.stdout

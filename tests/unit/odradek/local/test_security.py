@@ -66,6 +66,22 @@ def test_users_have_passwords_that_stay_and_files_that_are_private(tmp_path: Pat
     assert not files.scram.exists()
 
 
+def test_brokers_of_a_cluster_with_users_have_one_key_of_delegation_tokens(tmp_path: Path) -> None:
+    prepared(tmp_path, SASL)
+    directory, plan = ClusterDirectory(tmp_path), plan_of(SASL)
+    first, other = (directory.write_config(plan, node_id).read_text() for node_id in (1, 1))
+    prepared(tmp_path, SASL, may_create=False)
+    keys = [
+        [line for line in text.splitlines() if line.startswith("delegation.token.secret.key=")]
+        for text in (first, other, directory.write_config(plan, 1).read_text())
+    ]
+    assert keys[0] == keys[1] == keys[2]
+    assert len(keys[0][0].partition("=")[2]) >= 32
+    (tmp_path / "without").mkdir()
+    prepared(tmp_path / "without", Security("mtls"))
+    assert not SecurityFiles(tmp_path / "without").token_key.exists()
+
+
 def test_formed_cluster_without_its_passwords_names_the_file(tmp_path: Path) -> None:
     prepared(tmp_path, SASL)
     (tmp_path / "cluster.users").unlink()

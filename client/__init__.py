@@ -73,13 +73,12 @@ if TYPE_CHECKING:
         unregister_broker,
         update_feature,
     )
+    from odradek.client.admin.group_members import GroupListing, GroupMember
     from odradek.client.admin.group_offsets import CommittedOffset, PlannedOffset, commit_offsets, committed_offsets
     from odradek.client.admin.group_reset import ResetTarget, plan_offset_reset, plan_offsets
     from odradek.client.admin.groups import (
         GroupDescription,
         GroupLag,
-        GroupListing,
-        GroupMember,
         GroupPartition,
         delete_group,
         describe_group,
@@ -181,9 +180,9 @@ _MODULES = {
     ),
     "admin.group_offsets": ("CommittedOffset", "PlannedOffset", "commit_offsets", "committed_offsets"),
     "admin.group_reset": ("ResetTarget", "plan_offset_reset", "plan_offsets"),
+    "admin.group_members": ("GroupListing", "GroupMember"),
     "admin.groups": (
-        "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "delete_group",
-        "describe_group", "list_groups",
+        "GroupDescription", "GroupLag", "GroupPartition", "delete_group", "describe_group", "list_groups",
     ),
     "admin.hanging": (
         "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",

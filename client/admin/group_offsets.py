@@ -9,6 +9,10 @@ from odradek.client.errors import Refused, check
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -80,6 +84,23 @@ def committed_by_partition(group: OffsetFetchResponseGroup) -> dict[TopicPartiti
         for topic in group.topics
         for row in topic.partitions
         if row.error_code == ErrorCode.NONE and row.committed_offset != NO_COMMITTED_OFFSET
+    }
+
+
+async def share_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """Return the start offsets of a share group (KIP-932): all records before them are acknowledged or archived."""
+    response = await cluster.request_coordinator(
+        CoordinatorType.GROUP,
+        group,
+        DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]),
+        lambda response: int(response.groups[0].error_code),
+    )
+    check(response.groups[0].error_code, f"offsets of share group {group}", response.groups[0].error_message)
+    return {
+        TopicPartition(topic.topic_name, row.partition_index): CommittedOffset(row.start_offset, "")
+        for topic in response.groups[0].topics
+        for row in topic.partitions
+        if row.error_code == ErrorCode.NONE and row.start_offset != NO_COMMITTED_OFFSET
     }
 
 

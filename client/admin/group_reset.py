@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from odradek.client.admin.group_members import group_members
 from odradek.client.admin.group_offsets import CommittedOffset, PlannedOffset, committed_offsets
-from odradek.client.admin.groups import INACTIVE_STATES, group_members
+from odradek.client.admin.groups import INACTIVE_STATES
 from odradek.client.admin.offsets import EARLIEST, LATEST, fetch_offsets
 from odradek.client.admin.topics import topics_named
 from odradek.client.errors import ClientError, InvalidArgument, Refused

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.client.admin.offsets import partitions_by_leader
-from odradek.client.admin.topics import partitions_with_offsets, topics_named
+from odradek.client.admin.client_fields import client_fields
+from odradek.client.admin.offsets import ends_of_partitions, partitions_by_leader
+from odradek.client.admin.topics import topics_named
 from odradek.client.admin.transactions import open_transactions
 from odradek.client.errors import ClientError, NotFound, check
 from odradek.client.network.fan_out import FanOut, PartialResult
@@ -20,7 +21,7 @@ from odradek.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from odradek.client.admin.transactions import TransactionDescription
     from odradek.client.network.cluster import Cluster
@@ -49,7 +50,11 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """An open transaction in one partition. `last_timestamp` is that of its last record, in milliseconds since 1970."""
+    """An open transaction in one partition. `last_timestamp` is that of its last record, in milliseconds since 1970.
+
+    `client_id` and `address` are None if the leader does not know the client: it was elected or started later, or it is
+    not an Odradek broker.
+    """
 
     topic: str
     partition: int
@@ -58,6 +63,8 @@ class OpenProducer:
     coordinator_epoch: int
     first_offset: int
     last_timestamp: int
+    client_id: str | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +98,26 @@ async def blocked_partitions(cluster: Cluster, names: Sequence[str] | None = Non
     """
     fan_out = FanOut(cluster, tolerant=True)
     topics = await topics_named(cluster, names)
-    partitions = await partitions_with_offsets(fan_out, topics)
-    producers = await _open_producers(fan_out, topics)
+    ends = await ends_of_partitions(fan_out, topics)
+    blocked = {
+        key: (stable, high)
+        for key, (stable, high) in ends.items()
+        if stable is not None and high is not None and stable < high
+    }
+    holders: dict[tuple[str, int], OpenProducer] = {}
+    for each in await _open_producers(fan_out, _selected(topics, blocked)):
+        first = holders.setdefault((each.topic, each.partition), each)
+        if each.first_offset < first.first_offset:
+            holders[each.topic, each.partition] = each
     known = {row.producer_id: row for row in await open_transactions(fan_out)}
     rows = []
-    for row in partitions:
-        stable, high = row.last_stable_offset, row.high_watermark
-        if stable is None or high is None or stable >= high:
-            continue
-        here = [one for one in producers if (one.topic, one.partition) == (row.topic, row.partition)]
-        holder = min(here, key=lambda one: one.first_offset, default=None)
+    for key, (stable, high) in blocked.items():
+        holder = holders.get(key)
         found = None if holder is None else known.get(holder.producer_id)
-        if found is not None and (row.topic, row.partition) not in found.partitions:
+        if found is not None and key not in found.partitions:
             found = None
         state = _state(holder, found, complete=not fan_out.unreachable)
-        rows.append(BlockedPartition(row.topic, row.partition, stable, high, state, holder, found))
+        rows.append(BlockedPartition(*key, stable, high, state, holder, found))
     return PartialResult(rows, fan_out.unreachable)
 
 
@@ -118,6 +130,19 @@ def _state(holder: OpenProducer | None, transaction: TransactionDescription | No
     if transaction.in_doubt:
         return HolderState.IN_DOUBT
     return HolderState.OPEN if transaction.state == "Ongoing" else HolderState.COMPLETING
+
+
+def _selected(topics: Sequence[Topic], partitions: Collection[tuple[str, int]]) -> list[Topic]:
+    """Return the topics with the given partitions alone."""
+    return [
+        replace(
+            topic,
+            partitions={
+                index: partition for index, partition in topic.partitions.items() if (topic.name, index) in partitions
+            },
+        )
+        for topic in topics
+    ]
 
 
 async def _open_producers(fan_out: FanOut, topics: Sequence[Topic]) -> list[OpenProducer]:
@@ -137,6 +162,7 @@ async def _open_producers(fan_out: FanOut, topics: Sequence[Topic]) -> list[Open
             state.coordinator_epoch,
             state.current_txn_start_offset,
             state.last_timestamp,
+            *client_fields(state.unknown_tagged_fields)[:2],
         )
         for response in (await fan_out.request_each(requests)).values()
         for topic in response.topics

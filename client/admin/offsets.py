@@ -89,6 +89,16 @@ async def fetch_offsets(
     return found
 
 
+async def ends_of_partitions(
+    fan_out: FanOut, topics: Sequence[Topic]
+) -> dict[tuple[str, int], tuple[int | None, int | None]]:
+    """Return last stable offset and high watermark of each partition that has a leader. None: it is unknown."""
+    stable, high = await gathered(
+        fetch_offsets(fan_out, topics, LATEST, IsolationLevel.READ_COMMITTED), fetch_offsets(fan_out, topics, LATEST)
+    )
+    return {key: (stable.get(key), high.get(key)) for key in sorted(stable.keys() | high.keys())}
+
+
 async def offsets_of_partitions(
     cluster: Cluster,
     timestamps: Mapping[TopicPartition, int],

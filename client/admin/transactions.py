@@ -98,8 +98,8 @@ async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> Par
     InvalidArgument if Kafka has no such state.
     """
     fan_out = FanOut(cluster, tolerant=True)
-    listed = await _listed(fan_out, states)
-    described = {row.transactional_id: row for row in await _described(fan_out, listed)}
+    listed = await listed_transactions(fan_out, states)
+    described = {row.transactional_id: row for row in await described_transactions(fan_out, listed)}
     rows = [_listing(state, node_id, described.get(state.transactional_id)) for node_id, state in listed]
     return PartialResult(sorted(rows, key=lambda row: row.transactional_id), fan_out.unreachable)
 
@@ -121,11 +121,12 @@ def _listing(
 
 async def open_transactions(fan_out: FanOut) -> list[TransactionDescription]:
     """Return the open transactions of all coordinators that respond, oldest first."""
-    rows = await _described(fan_out, await _listed(fan_out, OPEN_STATES))
+    rows = await described_transactions(fan_out, await listed_transactions(fan_out, OPEN_STATES))
     return sorted(rows, key=lambda row: row.started_ms or 0)
 
 
-async def _listed(fan_out: FanOut, states: Sequence[str]) -> Listed:
+async def listed_transactions(fan_out: FanOut, states: Sequence[str]) -> Listed:
+    """Return the node id of the coordinator and the state of each transactional id. Empty `states` select all ids."""
     brokers = (await fan_out.cluster.fetch_metadata([])).brokers
     requests: dict[int, Message] = {node_id: ListTransactionsRequest(state_filters=list(states)) for node_id in brokers}
     rows: Listed = []
@@ -140,7 +141,7 @@ async def _listed(fan_out: FanOut, states: Sequence[str]) -> Listed:
     return rows
 
 
-async def _described(fan_out: FanOut, listed: Listed) -> list[TransactionDescription]:
+async def described_transactions(fan_out: FanOut, listed: Listed) -> list[TransactionDescription]:
     """Describe listed transactional ids.
 
     An id is left out if its transaction ended, or if its coordinator changed, after it was listed.

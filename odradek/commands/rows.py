@@ -70,7 +70,11 @@ def blocked_row(blocked: BlockedPartition) -> Row:
     if blocked.producer is not None:
         row |= {"producer_id": blocked.producer.producer_id, "producer_epoch": blocked.producer.producer_epoch}
         if blocked.transaction is None:
-            row["since"] = moment(blocked.producer.last_timestamp)
+            row |= {
+                "since": moment(blocked.producer.last_timestamp),
+                "client_id": blocked.producer.client_id,
+                "address": blocked.producer.address,
+            }
         else:
             transaction = transaction_row(blocked.transaction)
             names = ("transactional_id", "client_id", "address", "state", "since", "times_out", "open_for_ms")

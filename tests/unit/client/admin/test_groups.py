@@ -4,9 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client import Cluster, InvalidArgument, list_groups
+from odradek.client import Cluster, GroupListing, InvalidArgument, describe_group, list_groups
+from odradek.client.admin.group_members import members_of_groups
+from odradek.client.network.fan_out import FanOut
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import share_group_describe as shares
+from odradek.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from odradek.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from odradek.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from odradek.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.support.fake_kafka import FakeKafka, run
 
 
@@ -41,3 +67,61 @@ def test_groups_of_all_coordinators_are_listed_once_they_are_loaded(kafka: FakeK
             return [(row.group, row.type, row.coordinator) for row in await list_groups(cluster)]
 
     assert run(kafka, test()) == [("g1", "classic", 3), ("g2", "classic", 2), ("g3", "classic", 1)]
+
+
+def test_a_share_group_is_described_with_its_members_and_start_offsets(kafka: FakeKafka) -> None:
+    kafka.leaders["t"] = [2]
+    absent = ErrorCode.GROUP_ID_NOT_FOUND
+    kafka.script(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse(groups=[ConsumerGroup(error_code=absent)]))
+    kafka.script(DescribeGroupsRequest, DescribeGroupsResponse(groups=[DescribedGroup(error_code=absent)]))
+    owned = shares.TopicPartitions(topic_name="t", partitions=[0])
+    member = shares.Member(member_id="m", client_id="app", assignment=shares.Assignment(topic_partitions=[owned]))
+    described = shares.DescribedGroup(group_id="g", group_state="Stable", group_epoch=3, members=[member])
+    kafka.script(shares.ShareGroupDescribeRequest, shares.ShareGroupDescribeResponse(groups=[described]))
+    row = DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=4)
+    topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=[row])
+    group = DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=[topic])
+    kafka.script(DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse(groups=[group]))
+
+    def ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        end = ListOffsetsPartitionResponse(partition_index=0, offset=6 if request.isolation_level else 9)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[end])])
+
+    kafka.script(ListOffsetsRequest, *[ends] * 2)
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap) as cluster:
+            found = await describe_group(cluster, "g")
+        assert (found.type, found.state, found.epoch, found.members[0].client_id) == ("share", "Stable", 3, "app")
+        [partition] = found.partitions
+        assert (partition.committed, partition.stable_lag, partition.lag, partition.member_id) == (4, 2, 5, "m")
+
+    run(kafka, test())
+
+
+def test_members_of_listed_groups_are_requested_once_per_coordinator_and_type(kafka: FakeKafka) -> None:
+    member = shares.Member(member_id="m")
+    kafka.script(
+        shares.ShareGroupDescribeRequest,
+        shares.ShareGroupDescribeResponse(groups=[shares.DescribedGroup(group_id="s", members=[member])]),
+    )
+    kafka.script(
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse(
+            groups=[
+                ConsumerGroup(group_id="a", group_epoch=5),
+                ConsumerGroup(group_id="b", error_code=ErrorCode.GROUP_ID_NOT_FOUND),
+            ]
+        ),
+    )
+
+    async def test() -> dict[str, tuple[str, int | None, int]]:
+        rows = [GroupListing(name, kind, "", "Stable", 2) for name, kind in (("a", "consumer"), ("b", "consumer"))]
+        rows += [GroupListing("s", "share", "", "Stable", 2), GroupListing("x", "streams", "", "Stable", 2)]
+        async with Cluster(kafka.bootstrap) as cluster:
+            found = await members_of_groups(FanOut(cluster), rows)
+        return {name: (group.type, group.epoch, len(group.members)) for name, group in found.items()}
+
+    assert run(kafka, test()) == {"a": ("consumer", 5, 0), "s": ("share", 0, 1)}
+    [received] = kafka.of(ConsumerGroupDescribeRequest)
+    assert (received.node_id, received.request.group_ids) == (2, ["a", "b"])

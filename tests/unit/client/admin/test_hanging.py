@@ -60,13 +60,14 @@ STABLE, HIGH = 3, 9
 def kafka_with_open_transaction(kafka: FakeKafka) -> FakeKafka:
     """Return brokers with a partition on broker 2, which has an open transaction from offset 3 on."""
     kafka.leaders[TOPIC] = [2]
-    kafka.script(ListOffsetsRequest, *[offsets] * 4)
+    kafka.script(ListOffsetsRequest, *[offsets] * 2)
     state = ProducerState(
         producer_id=PRODUCER_ID,
         producer_epoch=1,
         coordinator_epoch=-1,
         current_txn_start_offset=STABLE,
         last_timestamp=5,
+        unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
     )
     completed = ProducerState(producer_id=8, current_txn_start_offset=-1)
     row = PartitionResponse(partition_index=0, active_producers=[completed, state])
@@ -144,6 +145,19 @@ def test_a_transaction_that_no_coordinator_knows_in_this_partition_is_hanging(
     coordinate(kafka_with_open_transaction, state, partition=1)
     [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.transaction) == (HolderState.HANGING, None)
+    assert row.producer is not None
+    assert (row.producer.client_id, row.producer.address) == ("app", None)
+    assert blocked_row(row)["client_id"] == "app"
+
+
+def test_producers_of_partitions_that_are_not_held_back_are_not_requested(kafka: FakeKafka) -> None:
+    kafka.leaders[TOPIC] = [2]
+    row = ListOffsetsPartitionResponse(partition_index=0, offset=HIGH)
+    response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
+    kafka.script(ListOffsetsRequest, response, response)
+    coordinate(kafka, None)
+    assert blocked(kafka).rows == []
+    assert kafka.of(DescribeProducersRequest) == []
 
 
 @pytest.mark.parametrize("step", [Fault.DISCONNECT, ListTransactionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)])

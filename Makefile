@@ -10,7 +10,7 @@ MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-pr
 # Three on two cores: tests with broker processes wait for sessions and timers for about a fifth of their time.
 TEST_PROCESSES ?= 3
 export PYTHONHASHSEED := 0
-COMPILED_PACKAGES := odradek protocol storage runtime coordinator cluster broker client testing simulation
+COMPILED_PACKAGES := odradek protocol storage runtime coordinator cluster broker client console testing simulation
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@echo "[1/5] python packages into $(VENV) ..."

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "status": ("status", "status"),
     "health": ("health", "health"),
     "logs": ("logs", "logs"),
+    "console": ("console", "console"),
     "broker": ("local", "broker"),
     "use": ("use", "use"),
     "topics": ("topics", "app"),

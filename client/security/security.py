@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from odradek.client.errors import InvalidArgument
 from odradek.client.security.names import (
     ENABLED_VERSIONS,
     HOST_VERIFICATION,
+    MECHANISM,
     REFUSED,
     SECURITY_PROPERTIES,
     SECURITY_PROTOCOL,
@@ -75,8 +76,29 @@ def read_security(path: Path | None, warn: Callable[[str], None]) -> Security:
     Pass a warning to `warn` if the file has properties without effect. Raise InvalidArgument if the file is unreadable,
     or if a property is missing, invalid or not supported.
     """
+    return Security.of(_properties_of(path, warn))
+
+
+def read_security_of_logins(path: Path | None, warn: Callable[[str], None]) -> tuple[Security, str | None]:
+    """Return the security of a file of client properties without credentials, and its SASL mechanism.
+
+    It is for programs whose users log in with their own credentials. The mechanism is None if the file has none. See
+    `read_security` for the arguments and the exception.
+    """
+    properties = _properties_of(path, warn)
+    name = properties.get(SECURITY_PROTOCOL, "").upper()
+    if name not in SecurityProtocol.__members__ or not SecurityProtocol[name].uses_sasl:
+        return Security.of(properties), None
+    protocol = SecurityProtocol[name]
+    transport = SecurityProtocol.SSL if protocol.uses_tls else SecurityProtocol.PLAINTEXT
+    security = Security.of({**properties, SECURITY_PROTOCOL: transport.name})
+    return replace(security, protocol=protocol), properties.get(MECHANISM)
+
+
+def _properties_of(path: Path | None, warn: Callable[[str], None]) -> Mapping[str, str]:
+    """Return the properties of a file."""
     if path is None:
-        return Security()
+        return {}
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -88,7 +110,7 @@ def read_security(path: Path | None, warn: Callable[[str], None]) -> Security:
     properties = {name: value for _, name, value in parse_properties(text)}
     if unused := sorted(properties.keys() - SECURITY_PROPERTIES - REFUSED.keys()):
         warn(f"warning: properties in {path} without effect: {', '.join(unused)}")
-    return Security.of(properties)
+    return properties
 
 
 def _read(location: str) -> bytes:

@@ -1,0 +1,1 @@
+"""Models of the pages: frozen dataclasses, and the functions that read them from a cluster. No HTML."""

@@ -1,0 +1,43 @@
+"""Pages of errors: an unknown address, and a cluster that does not respond."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+
+from odradek.client.errors import ClientError, NotFound
+from odradek.console.web.render import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+async def not_served(request: Request, error: Exception) -> Response:
+    """Show that an address does not exist, or does not accept the method."""
+    assert isinstance(error, HTTPException)
+    title = "Page not found" if error.status_code == 404 else error.detail
+    return render(request, "error.html", status=error.status_code, title=title, problem="", remedy="")
+
+
+async def cluster_failed(request: Request, error: Exception) -> Response:
+    """Show that the cluster refused or did not respond, where a page has no other content."""
+    assert isinstance(error, ClientError)
+    found = not isinstance(error, NotFound)
+    return render(
+        request,
+        "error.html",
+        status=502 if found else 404,
+        title="The cluster did not return this" if found else "Not found",
+        problem=error.problem,
+        remedy=error.remedy,
+    )
+
+
+HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
+    HTTPException: not_served,
+    ClientError: cluster_failed,
+}

@@ -1,0 +1,62 @@
+"""Serve the console over HTTP until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from odradek.console.application import application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from odradek.console.settings import Settings
+
+CONNECTIONS_MAX: Final = 200
+"""Maximum connections and tasks. Further requests are refused with 503."""
+KEEP_ALIVE_S: Final = 15
+END_S: Final = 2
+"""Seconds for which the end of the console waits for open requests."""
+
+
+class _Server(uvicorn.Server):
+    """Server that leaves signals to its caller."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. Call `ready` with the address when the console accepts connections.
+
+    Raise OSError if the address is in use.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS_MAX) as listening:
+        server = _Server(
+            uvicorn.Config(
+                application(settings),
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=END_S,
+            )
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        host = f"[{settings.host}]" if family == socket.AF_INET6 else settings.host
+        ready(f"http://{host}:{listening.getsockname()[1]}")
+        await server.serve(sockets=[listening])

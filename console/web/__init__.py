@@ -1,0 +1,1 @@
+"""Common parts of all pages: sessions, checks of requests, response headers, templates."""

@@ -114,6 +114,11 @@ growth: setup ## Three brokers with 1,000 to 10,000 partitions: latency, callbac
 brokers-per-host: setup ## Requests per second with one to four brokers on this host; ARGS='1 2 8'
 	@$(BIN)/python -m benchmarks.brokers_per_host $(ARGS)
 
+.PHONY: docs
+docs: setup ## Documentation site in build/site, links and anchors checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
 .PHONY: dist
 dist: setup ## Build sdist and wheel, check them, and use the wheel in a new environment
 	@$(BIN)/python -m tests.dist

@@ -7,24 +7,38 @@ imports the plugin in each environment that has Odradek.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from odradek.testing.faults import Faults, Rule
+    from odradek.testing.faults import Faults
+    from odradek.testing.injected_rules import Hold, Observation, Rule
     from odradek.testing.kafka import Kafka
     from odradek.testing.kafka_cluster import KafkaCluster
     from odradek.testing.plan import FaultPlan
     from odradek.testing.rules import Action, Request
     from odradek.testing.spec import KafkaClusterFactory
 
-__all__ = ["Action", "FaultPlan", "Faults", "Kafka", "KafkaCluster", "KafkaClusterFactory", "Request", "Rule"]
+__all__ = [
+    "Action",
+    "FaultPlan",
+    "Faults",
+    "Hold",
+    "Kafka",
+    "KafkaCluster",
+    "KafkaClusterFactory",
+    "Observation",
+    "Request",
+    "Rule",
+]
 
 _MODULES = {
     "Action": "rules",
     "FaultPlan": "plan",
     "Faults": "faults",
+    "Hold": "injected_rules",
     "Kafka": "kafka",
     "KafkaCluster": "kafka_cluster",
     "KafkaClusterFactory": "spec",
     "Request": "rules",
-    "Rule": "faults",
+    "Observation": "injected_rules",
+    "Rule": "injected_rules",
 }
 
 

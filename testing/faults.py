@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Condition as Monitor
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from odradek.testing.api_names import api_key, error_code
+from odradek.testing.function_calls import FunctionCalls
+from odradek.testing.injected_rules import ActionRule, FunctionRule, Hold, Injection, Observation, Rule
 from odradek.testing.plan import DURATION_S, FaultPlan
 from odradek.testing.rules import ANY, BROKER, SENDERS, Action, Entry, RuleTable, Schedule, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
+    from odradek.protocol.schema import Message
     from odradek.testing.rules import Request
-
-WAIT_TIMEOUT_S = 30.0
-"""Seconds that `Rule.wait` waits by default."""
 
 Watched = list[tuple[int, bool]]
 """API key and True for requests of brokers, for each pair that rules concern."""
-
-
-@dataclass(frozen=True)
-class Injection:
-    """A fault that was injected: the request, and the action on it."""
-
-    request: Request
-    action: Action
-
-    def __str__(self) -> str:
-        request = self.request
-        names = [*request.transactional_ids, *request.groups, *request.topics]
-        details = f" ({', '.join(names)})" if names else ""
-        return f"broker {request.broker}: {request.api} of {request.client_id!r}{details}: {self.action.kind}"
-
-
-class Rule:
-    """A rule that was added. As a context manager, it ends with the block."""
-
-    def __init__(self, faults: Faults, entry: Entry, effect: Callable[[Request], Action | None]) -> None:
-        self._faults = faults
-        self.entry = entry
-        self.effect = effect
-        self.injections: list[Injection] = []
-
-    @property
-    def injected(self) -> int:
-        """Number of faults that this rule has injected."""
-        return len(self.injections)
-
-    def wait(self, count: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Wait until the rule has injected `count` faults. Raise TimeoutError after `timeout_s` seconds."""
-        self._faults.wait(lambda: self.injected >= count, timeout_s, f"{count} faults on {self.entry.selector}")
-
-    def remove(self) -> None:
-        """End the rule. Requests that wait for a response continue to wait."""
-        self._faults.remove(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.remove()
+R = TypeVar("R", bound=Rule)
+M = TypeVar("M", bound="Message")
 
 
 class Match:
@@ -78,35 +33,62 @@ class Match:
 
     def error(self, name: str, *, executed: bool = False) -> Rule:
         """Respond with an error code by its name. With `executed`, the broker handles the request before."""
-        return self._always(Action("error", code=error_code(name), executed=executed))
+        return self._always(error(name, executed=executed))
 
     def delay(self, ms: float) -> Rule:
         """Handle the request after `ms` milliseconds. Later requests of the connection wait, too."""
-        return self._always(Action("delay", ms=ms))
+        return self._always(delay(ms))
 
     def disconnect(self, when: Literal["before", "after"] = "after") -> Rule:
         """Close the connection, before the request is handled, or after it in place of the response."""
-        if when not in {"before", "after"}:
-            raise ValueError(f"when={when!r}: use 'before' or 'after'")
-        return self._always(Action(f"disconnect_{when}"))
+        return self._always(disconnect(when))
 
     def drop_request(self) -> Rule:
         """Do not handle the request, and send no response, until the client closes the connection."""
-        return self._always(Action("drop_request"))
+        return self._always(drop_request())
 
     def drop_response(self) -> Rule:
         """Handle the request, and send no response, until the client closes the connection."""
-        return self._always(Action("drop_response"))
+        return self._always(drop_response())
+
+    def respond(self, response: Message) -> Rule:
+        """Do not handle the request, and send this message of `odradek.protocol.messages`."""
+        return self._always(respond(response))
+
+    def rewrite(self, function: Callable[[M], Message]) -> Rule:
+        """Handle the request, and send what `function` returns for the response of the broker.
+
+        The function may change the message and return it. Responses over 4 MiB are sent unchanged.
+        """
+        return self._always(rewrite(function))
 
     def call(self, function: Callable[[Request], Action | None]) -> Rule:
-        """Call `function` in a thread of the test process. The broker waits for the action; None: handle the request.
+        """Call `function` in a thread of the test process. Its result is the action; None: the next rule decides.
 
-        The functions `error`, `delay`, `disconnect`, `drop_request` and `drop_response` of this module make actions.
+        The request waits for the result. The functions of this module, such as `error` and `delay`, make actions.
+        The function may add and remove rules. What it raises fails the test, and the request is handled.
         """
-        return self._faults.add(Entry(self._selector, self._schedule), function)
+        return self._faults.add(FunctionRule(self._faults, self._entry(), function))
+
+    def hold(self, *, until: Observation | None = None) -> Hold:
+        """Hold requests until `release`, until the end of the rule, or until a request of an observation is seen.
+
+        Later requests of the connection wait, too. Then later rules decide, or the broker handles the request.
+        """
+        hold = Hold(self._faults, self._entry())
+        if until is not None:
+            until.when_seen(hold.release)
+        return self._faults.add(hold)
+
+    def observe(self) -> Observation:
+        """Count requests, without an effect on them."""
+        return self._faults.add(Observation(self._faults, self._entry()))
 
     def _always(self, action: Action) -> Rule:
-        return self._faults.add(Entry(self._selector, self._schedule), lambda _: action)
+        return self._faults.add(ActionRule(self._faults, self._entry(), action))
+
+    def _entry(self) -> Entry:
+        return Entry(self._selector, self._schedule)
 
 
 class Faults:
@@ -128,6 +110,8 @@ class Faults:
         self._table = RuleTable()
         self._rules: dict[Entry, Rule] = {}
         self._log: list[Injection] = []
+        self._errors: list[BaseException] = []
+        self.calls = FunctionCalls()
 
     def on(
         self,
@@ -141,8 +125,10 @@ class Faults:
         transactional_id: str | None = None,
         group: str | None = None,
         topic: str | None = None,
+        partition: int | None = None,
         broker: int | None = None,
         sender: Literal["client", "broker"] = "client",
+        when: Callable[[Request], bool] | None = None,
     ) -> Match:
         """Select requests. The result has a method for each effect.
 
@@ -150,14 +136,16 @@ class Faults:
             api: Kafka's name of the API, such as `EndTxn`; `*`: all APIs.
             nth: Number of the first request that is selected, from 1 on. Without `times`, it is the only one.
             times: Maximum number of requests that are selected.
-            probability: Probability for each request, by a random generator with `seed`.
+            probability: Probability for each request, from 0 to 1, by a random generator with `seed`.
             seed: Seed of that generator.
             client_id: Pattern of the client id, with `*` and `?`.
             transactional_id: Pattern of a transactional id in the request.
             group: Pattern of a group id in the request.
             topic: Pattern of a topic in the request.
+            partition: Number of a partition in the request, of a topic that `topic` matches.
             broker: Node id of the broker that receives the request.
             sender: `client`, or `broker` for requests between brokers.
+            when: Function that returns True for requests that match. It must not wait.
 
         Raises:
             ValueError: An argument is invalid.
@@ -167,9 +155,11 @@ class Faults:
             raise ValueError(f"sender={sender!r}: use one of {', '.join(SENDERS)}")
         if (nth is not None and nth < 1) or (times is not None and times < 1):
             raise ValueError(f"nth={nth}, times={times}: numbers begin at 1")
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability={probability}: use a number from 0 to 1")
         if nth is not None and times is None:
             times = 1
-        selector = Selector(api, client_id, transactional_id, group, topic, broker, sender)
+        selector = Selector(api, client_id, transactional_id, group, topic, broker, sender, partition, when)
         return Match(self, selector, Schedule(nth or 1, times, probability, seed))
 
     def plan(self, seed: int, duration_s: float = DURATION_S) -> FaultPlan:
@@ -182,25 +172,35 @@ class Faults:
         with self._monitor:
             return list(self._log)
 
+    @property
+    def errors(self) -> list[BaseException]:
+        """Exceptions that functions of rules have raised. The broker handled these requests as usual."""
+        with self._monitor:
+            return list(self._errors)
+
     def clear(self) -> None:
-        """Remove all rules, and the log."""
+        """Remove all rules, the log, and the errors."""
         self.remove_rules()
         with self._monitor:
             self._log.clear()
+            self._errors.clear()
 
     def remove_rules(self) -> None:
-        """Remove all rules. The log stays."""
+        """Remove all rules. The broker handles held requests. The log stays."""
         with self._monitor:
             self._table.clear()
+            removed = list(self._rules.values())
             self._rules.clear()
+        for rule in removed:
+            rule.release_all()
+        self.calls.abandon()
         self._publish(self.watched())
 
-    def add(self, entry: Entry, effect: Callable[[Request], Action | None]) -> Rule:
+    def add(self, rule: R) -> R:
         """Add a rule to all brokers."""
-        rule = Rule(self, entry, effect)
         with self._monitor:
-            self._table.add(entry)
-            self._rules[entry] = rule
+            self._table.add(rule.entry)
+            self._rules[rule.entry] = rule
         self._publish(self.watched())
         return rule
 
@@ -222,11 +222,31 @@ class Faults:
         with self._monitor:
             return [(api_key(api), sender == BROKER) for api, sender in self._table.watched()]
 
-    def rule_for(self, request: Request) -> Rule | None:
-        """Return the rule that decides on a request, and count the request."""
+    def taking(self, request: Request) -> list[Rule]:
+        """Count a request. Return the rules whose turn it is to decide on it, in their order."""
         with self._monitor:
-            entry = self._table.decide(request)
-            return None if entry is None else self._rules[entry]
+            rules = [self._rules[entry] for entry in self._table.taking(request)]
+            for rule in rules:
+                if isinstance(rule, Observation) and rule.entry.select():
+                    rule.see(request)
+            self._monitor.notify_all()
+            return [rule for rule in rules if not isinstance(rule, Observation)]
+
+    async def decide(self, request: Request, rules: list[Rule]) -> Action | None:
+        """Return the action of the first of `rules` that has one, and record it. None: handle the request."""
+        for rule in rules:
+            with self._monitor:
+                is_selected = rule.entry.select()
+            action = await rule.act(request) if is_selected else None
+            if action is not None:
+                self.note(rule, Injection(request, action))
+                return action
+        return None
+
+    def failed(self, error: BaseException) -> None:
+        """Record what a function of a rule has raised."""
+        with self._monitor:
+            self._errors.append(error)
 
     def note(self, rule: Rule, injection: Injection) -> None:
         """Record an injected fault."""
@@ -243,11 +263,15 @@ def error(name: str, *, executed: bool = False) -> Action:
 
 def delay(ms: float) -> Action:
     """Return the action of `Match.delay`, for a function of `Match.call`."""
+    if ms < 0:
+        raise ValueError(f"ms={ms}: use a number of milliseconds from 0 on")
     return Action("delay", ms=ms)
 
 
 def disconnect(when: Literal["before", "after"] = "after") -> Action:
     """Return the action of `Match.disconnect`, for a function of `Match.call`."""
+    if when not in {"before", "after"}:
+        raise ValueError(f"when={when!r}: use 'before' or 'after'")
     return Action(f"disconnect_{when}")
 
 
@@ -259,3 +283,13 @@ def drop_request() -> Action:
 def drop_response() -> Action:
     """Return the action of `Match.drop_response`, for a function of `Match.call`."""
     return Action("drop_response")
+
+
+def respond(response: Message) -> Action:
+    """Return the action of `Match.respond`, for a function of `Match.call`."""
+    return Action("respond", response=response)
+
+
+def rewrite(function: Callable[[M], Message]) -> Action:
+    """Return the action of `Match.rewrite`, for a function of `Match.call`."""
+    return Action("rewrite", function=function)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
-from odradek.testing.faults import Faults, Injection
+from odradek.protocol.codec import decode
+from odradek.protocol.messages import response_class
+from odradek.testing.api_names import api_key
+from odradek.testing.faults import Faults, respond
 from odradek.testing.rules import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from odradek.protocol.schema import Message
     from odradek.testing.background import Background
-    from odradek.testing.faults import Rule, Watched
-    from odradek.testing.rules import Action
+    from odradek.testing.faults import Watched
+    from odradek.testing.injected_rules import Rule
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Maximum bytes of one message. A description of a request with 100,000 partitions has about 10 MiB."""
@@ -88,6 +93,8 @@ class _Broker:
         self._sent = 0
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._rewrites: dict[int, tuple[Request, Callable[[Any], Message]]] = {}
+        """Requests whose response a function rewrites, by the number of the decision on the request."""
 
     async def open(self, own: socket.socket) -> None:
         """Begin to receive, and send the rules that exist."""
@@ -125,6 +132,8 @@ class _Broker:
                 message = json.loads(line)
                 if "done" in message:
                     self._confirm(message["done"])
+                elif "rewrite" in message:
+                    self._spawn(self._rewrite(message["decide"], message["rewrite"], message["response"]))
                 else:
                     self._decide(message["decide"], Request.of(self.node_id, message["request"]))
         except OSError:
@@ -142,17 +151,41 @@ class _Broker:
             future.set_result(None)
 
     def _decide(self, number: int, request: Request) -> None:
-        rule = self._faults.rule_for(request)
-        if rule is None:
-            self._write({"decision": number, "action": None})
-        else:
-            self._spawn(self._respond(number, request, rule))
-
-    async def _respond(self, number: int, request: Request, rule: Rule) -> None:
-        action: Action | None = None
         try:
-            action = await asyncio.to_thread(rule.effect, request)
-        finally:
+            rules = self._faults.taking(request)
+        except BaseException as error:  # noqa: BLE001  a condition of the test
+            self._faults.failed(error)
+            rules = []
+        if rules:
+            self._spawn(self._respond(number, request, rules))
+        else:
+            self._write({"decision": number, "action": None})
+
+    async def _respond(self, number: int, request: Request, rules: list[Rule]) -> None:
+        message: Mapping[str, Any] | None = None
+        try:
+            action = await self._faults.decide(request, rules)
             if action is not None:
-                self._faults.note(rule, Injection(request, action))
-            self._write({"decision": number, "action": None if action is None else action.message()})
+                message = action.message(request.version)
+                if action.function is not None:
+                    message = {**message, "rewrite": number}
+                    self._rewrites[number] = (request, action.function)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  a function of the test
+            self._faults.failed(error)
+        self._write({"decision": number, "action": message})
+
+    async def _rewrite(self, number: int, rewrite: int, encoded: str) -> None:
+        request, function = self._rewrites.pop(rewrite)
+        message: Mapping[str, Any] | None = None
+        try:
+            response = decode(response_class(api_key(request.api)), request.version, b64decode(encoded))
+            changed = await self._faults.calls.run(function, response)
+            if changed is not None:
+                message = respond(changed).message(request.version)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  a function of the test
+            self._faults.failed(error)
+        self._write({"decision": number, "action": message})

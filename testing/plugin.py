@@ -26,6 +26,11 @@ LOG_LINES = 30
 LOG_BYTES = 16_384
 """Bytes at the end of a log in which these lines are searched."""
 
+
+class RuleFailed(Exception):
+    """A function of a rule of the test has raised an exception."""
+
+
 _POOL = pytest.StashKey["ClusterPool"]()
 _KEEP_LOGS = pytest.StashKey[bool]()
 _USED = pytest.StashKey["list[KafkaCluster]"]()
@@ -55,7 +60,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
             cluster.create_topic(name, partitions)
         yield Kafka(cluster, request.node.name)
     finally:
+        errors = cluster.faults.errors
         _reset(pool, requirements.spec, cluster)
+        _raise(errors)
 
 
 @pytest.fixture
@@ -75,8 +82,16 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaClusterFactor
         return cluster
 
     yield start  # type: ignore[misc]  # the protocol has wider types
+    errors = [error for cluster in started for error in cluster.faults.errors]
     for cluster in started:
         cluster.close()
+    _raise(errors)
+
+
+def _raise(errors: list[BaseException]) -> None:
+    """Fail the test if functions of its rules have failed."""
+    if errors:
+        raise RuleFailed(f"a function of a rule raised {errors[0]!r}; the broker handled the request") from errors[0]
 
 
 def _reset(pool: ClusterPool, spec: ClusterSpec, cluster: KafkaCluster) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from odradek.protocol.codec import encode
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from odradek.protocol.schema import Message
 
 ANY = "*"
 """Pattern that each name matches."""
@@ -27,6 +32,7 @@ class Request:
         client_id: Client id, or "".
         sender: `client` or `broker`.
         topics: Names of the topics in the request.
+        partitions: Topic and number of the partitions in the request.
         groups: Group ids in the request.
         transactional_ids: Transactional ids in the request.
         fields: Fields of the request as JSON values. Bytes are replaced by their number.
@@ -38,6 +44,7 @@ class Request:
     client_id: str = ""
     sender: str = CLIENT
     topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +59,7 @@ class Request:
             raw["client_id"],
             BROKER if raw["of_broker"] else CLIENT,
             tuple(raw["topics"]),
+            tuple((topic, partition) for topic, partition in raw["partitions"]),
             tuple(raw["groups"]),
             tuple(raw["transactional_ids"]),
             raw["fields"],
@@ -60,7 +68,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Selector:
-    """Condition on a request. Names are patterns with `*` and `?`; None matches each request."""
+    """Condition on a request. Names are patterns with `*` and `?`; None matches each request.
+
+    `partition` is the number of a partition of a topic that `topic` matches.
+    """
 
     api: str = ANY
     client_id: str | None = None
@@ -69,6 +80,8 @@ class Selector:
     topic: str | None = None
     broker: int | None = None
     sender: str = CLIENT
+    partition: int | None = None
+    when: Callable[[Request], bool] | None = None
 
     def matches(self, request: Request) -> bool:
         """Return True if the request fulfills all conditions."""
@@ -80,6 +93,14 @@ class Selector:
             and _any_matches(self.transactional_id, request.transactional_ids)
             and _any_matches(self.group, request.groups)
             and _any_matches(self.topic, request.topics)
+            and self._has_partition(request)
+            and (self.when is None or self.when(request))
+        )
+
+    def _has_partition(self, request: Request) -> bool:
+        return self.partition is None or any(
+            number == self.partition and (self.topic is None or fnmatchcase(topic, self.topic))
+            for topic, number in request.partitions
         )
 
 
@@ -89,16 +110,30 @@ def _any_matches(pattern: str | None, names: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Action:
-    """Action of a broker on one request. `odradek.broker.hooks.dispatcher` lists the kinds."""
+    """Action of a broker on one request. `odradek.broker.hooks.dispatcher` lists the kinds.
+
+    Attributes:
+        kind: Kind of the action.
+        code: Error code of an error.
+        ms: Milliseconds of a delay.
+        executed: True if the broker handles the request before an error.
+        response: Response that is sent in place of that of the broker.
+        function: Function that makes the response from that of the broker.
+    """
 
     kind: str
     code: int = 0
     ms: float = 0
     executed: bool = False
+    response: Message | None = None
+    function: Callable[[Any], Message] | None = None
 
-    def message(self) -> dict[str, Any]:
-        """Return the action as the broker receives it."""
-        return {"kind": self.kind, "code": self.code, "ms": self.ms, "executed": self.executed}
+    def message(self, version: int) -> dict[str, Any]:
+        """Return the action as the broker receives it, for a request of this version."""
+        message = {"kind": self.kind, "code": self.code, "ms": self.ms, "executed": self.executed}
+        if self.response is not None:
+            message["response"] = b64encode(encode(self.response, version)).decode()
+        return message
 
 
 @dataclass(frozen=True)
@@ -134,9 +169,16 @@ class Entry:
             return False
         self.matched += 1
         schedule = self.schedule
-        if self.matched < schedule.nth or (schedule.times is not None and self.selected >= schedule.times):
+        if self.matched < schedule.nth or self.is_complete:
             return False
         return schedule.probability >= 1 or self._random.random() < schedule.probability
+
+    def select(self) -> bool:
+        """Return True, and count it, if the rule may still select a request."""
+        if self.is_complete:
+            return False
+        self.selected += 1
+        return True
 
     @property
     def is_complete(self) -> bool:
@@ -145,7 +187,7 @@ class Entry:
 
 
 class RuleTable:
-    """Rules in the order of their creation. The first one that takes a request decides on it; all count it."""
+    """Rules in the order of their creation. All count a request, and those that take it decide in this order."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -163,13 +205,9 @@ class RuleTable:
         """Remove all rules."""
         self._entries.clear()
 
-    def decide(self, request: Request) -> Entry | None:
-        """Return the rule that decides on the request, or None."""
-        taking = [entry for entry in self._entries if entry.takes(request)]
-        if not taking:
-            return None
-        taking[0].selected += 1
-        return taking[0]
+    def taking(self, request: Request) -> list[Entry]:
+        """Count the request, and return the rules that take it."""
+        return [entry for entry in self._entries if entry.takes(request)]
 
     def watched(self) -> list[tuple[str, str]]:
         """Return API and sender of each rule that can still select a request."""

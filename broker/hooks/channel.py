@@ -10,7 +10,9 @@ from the tests                          meaning
 ``{"decision": 7, "action": null}``      Response to the decision request 7. See `odradek.broker.hooks.dispatcher`.
 ======================================  =============================================================================
 
-The broker sends ``{"decide": 7, "request": {...}}``. If the connection ends, it handles all requests as usual.
+The broker sends ``{"decide": 7, "request": {...}}``. For a response that the tests rewrite, it also sends the encoded
+response in base64: ``{"decide": 8, "rewrite": 7, "response": "..."}``. If the connection ends, the broker handles all
+requests as usual.
 """
 
 import json
@@ -51,13 +53,20 @@ class HookChannel(Protocol):
 
     def decide(self, request: Mapping[str, Any]) -> "Future[Mapping[str, Any] | None]":
         """Request the action for a request. None: handle it as usual."""
+        return self._send_question({"request": request})
+
+    def rewrite(self, number: int, response: str) -> "Future[Mapping[str, Any] | None]":
+        """Request the response in place of `response`, for the action with `number`. None: send it unchanged."""
+        return self._send_question({"rewrite": number, "response": response})
+
+    def _send_question(self, question: Mapping[str, Any]) -> "Future[Mapping[str, Any] | None]":
         future: Future[Mapping[str, Any] | None] = get_running_loop().create_future()
         if self._transport is None:
             future.set_result(None)
             return future
         self._numbers += 1
         self._pending[self._numbers] = future
-        self._send({"decide": self._numbers, "request": request})
+        self._send({"decide": self._numbers, **question})
         return future
 
     def _send(self, message: Mapping[str, Any]) -> None:

@@ -9,6 +9,10 @@ from odradek.protocol.schema import Message, Struct, field_values
 
 GROUP_FIELDS: Final = ("group", "group_id", "groups_names", "group_ids")
 TOPIC_FIELDS: Final = ("topic", "topic_name", "topic_names")
+PARTITION_FIELDS: Final = ("partition", "partition_index", "index")
+"""Fields with the number of a partition, in the structs of a topic."""
+PARTITION_LISTS: Final = ("partitions", "partition_indexes")
+"""Lists with numbers of partitions, in the struct of a topic."""
 GROUP_KEY: Final = 0
 """Key type of a group in FindCoordinator."""
 TRANSACTION_KEY: Final = 1
@@ -33,6 +37,20 @@ def names_in(request: Message, name_of: NameOf) -> dict[str, list[str]]:
 
 
 def _names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
+    yield from _own_names(struct, name_of)
+    for each in _nested(struct):
+        yield from _names(each, name_of)
+
+
+def _nested(struct: Struct) -> Iterator[Struct]:
+    for _, value in field_values(struct):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Struct):
+                yield each
+
+
+def _own_names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each name in a struct, without those in nested structs."""
     has_topics = "Topic" in type(struct).__name__
     for field, value in field_values(struct):
         values: list[Any] = value if isinstance(value, list) else [value]
@@ -45,12 +63,25 @@ def _names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
         elif field == "transactional_id":
             kind = "transactional_ids"
         else:
-            kind = ""
-        for each in values:
-            if isinstance(each, Struct):
-                yield from _names(each, name_of)
-            elif kind and isinstance(each, str) and each:
-                yield kind, each
+            continue
+        yield from ((kind, each) for each in values if isinstance(each, str) and each)
+
+
+def partitions_in(request: Message, name_of: NameOf) -> list[tuple[str, int]]:
+    """Return topic and number of each partition that a request names, without duplicates."""
+    return list(dict.fromkeys(_partitions(request, name_of, None)))
+
+
+def _partitions(struct: Struct, name_of: NameOf, topic: str | None) -> Iterator[tuple[str, int]]:
+    topic = next((name for kind, name in _own_names(struct, name_of) if kind == "topics"), topic)
+    if topic is not None:
+        for field, value in field_values(struct):
+            if field in PARTITION_FIELDS:
+                yield topic, value
+            elif field in PARTITION_LISTS:
+                yield from ((topic, each) for each in value or () if isinstance(each, int))
+    for each in _nested(struct):
+        yield from _partitions(each, name_of, topic)
 
 
 def as_json(value: Any) -> Any:

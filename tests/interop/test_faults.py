@@ -185,6 +185,7 @@ async def test_function_that_fails_lets_the_request_pass(kafka: Kafka, shop: cli
     kafka.faults.on("Metadata").call(fail)
     assert await client.list_topics(shop) is not None
     assert kafka.faults.log == []
+    assert {type(each) for each in kafka.faults.errors} == {KeyError}
 
 
 async def test_restarted_broker_has_the_rules(kafka: Kafka) -> None:

@@ -68,6 +68,21 @@ def test_other(kafka: str) -> None:
     assert kafka == "of the project"
     assert "odradek.local" not in sys.modules
 """
+RULES = """
+from confluent_kafka import Producer
+
+
+def test_rule(kafka):
+    def fail(request):
+        assert request.api == "Fetch"
+
+    kafka.faults.on("Metadata").call(fail)
+    assert Producer(kafka.client_config("confluent-kafka")).list_topics(timeout=10)
+
+
+def test_after(kafka):
+    assert kafka.faults.errors == []
+"""
 MARKERS = """
 import pytest
 
@@ -101,3 +116,12 @@ def test_marker_with_an_unknown_argument_is_an_error_with_its_name(tmp_path: Pat
     run = project.run()
     assert "marker kafka: broker is unknown; use keyword arguments of brokers, topics" in run.output
     assert run.code != 0
+
+
+def test_assertion_in_a_function_of_a_rule_fails_the_test(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_rules.py", RULES)
+    run = project.run()
+    assert run.counts == {"passed": 2, "error": 1}, run.output
+    assert "RuleFailed: a function of a rule raised AssertionError" in run.output
+    assert 'assert request.api == "Fetch"' in run.output

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from typing import Any, Literal
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -8,8 +11,11 @@ from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.fetch import FetchRequest
 from odradek.testing import faults as actions
 from odradek.testing.api_names import ANY_API, api_key, error_code
-from odradek.testing.faults import Faults, Injection, Match, Rule, Watched
+from odradek.testing.faults import Faults, Match, Watched
 from odradek.testing.rules import Action, Request
+
+if TYPE_CHECKING:
+    from odradek.testing.injected_rules import Rule
 
 END_TXN = Request(1, "EndTxn", client_id="shop", transactional_ids=("a",))
 
@@ -25,11 +31,7 @@ class Brokers:
         self.watched = watched
 
     def receive(self, request: Request) -> Action | None:
-        rule = self.faults.rule_for(request)
-        action = None if rule is None else rule.effect(request)
-        if rule is not None and action is not None:
-            self.faults.note(rule, Injection(request, action))
-        return action
+        return asyncio.run(self.faults.decide(request, self.faults.taking(request)))
 
 
 @pytest.fixture
@@ -104,6 +106,8 @@ def test_rule_for_all_apis_and_for_requests_of_brokers(brokers: Brokers) -> None
         ({"api": "EndTxn", "sender": "me"}, "use one of client, broker"),
         ({"api": "EndTxn", "nth": 0}, "begin at 1"),
         ({"api": "EndTxn", "times": 0}, "begin at 1"),
+        ({"api": "EndTxn", "probability": 1.5}, r"probability=1\.5: use a number from 0 to 1"),
+        ({"api": "EndTxn", "probability": -0.1}, "use a number from 0 to 1"),
     ],
 )
 def test_invalid_selection_is_refused(brokers: Brokers, arguments: dict[str, Any], message: str) -> None:
@@ -118,7 +122,76 @@ def test_invalid_effects_are_refused(brokers: Brokers) -> None:
     during: Any = "during"
     with pytest.raises(ValueError, match="use 'before' or 'after'"):
         match.disconnect(during)
+    with pytest.raises(ValueError, match="ms=-1: use a number of milliseconds"):
+        match.delay(-1)
     assert brokers.watched == []
+
+
+def test_observation_counts_requests_and_leaves_the_decision_to_later_rules(brokers: Brokers) -> None:
+    seen = brokers.faults.on("EndTxn", times=2).observe()
+    fault = brokers.faults.on("EndTxn", nth=3).delay(1)
+    assert [brokers.receive(END_TXN) is not None for _ in range(4)] == [False, False, True, False]
+    assert (seen.seen, seen.matched, list(seen.requests)) == (2, 4, [END_TXN] * 2)
+    assert (fault.injected, fault.matched) == (1, 4)
+    seen.wait(2)
+    with pytest.raises(TimeoutError, match="3 requests on"):
+        seen.wait(3, timeout_s=0.01)
+    assert [each.request for each in brokers.faults.log] == [END_TXN]
+
+
+def test_function_without_an_action_leaves_the_decision_to_the_next_rule(brokers: Brokers) -> None:
+    called: list[Request] = []
+    brokers.faults.on("EndTxn").call(called.append)
+    brokers.faults.on("EndTxn").drop_response()
+    assert brokers.receive(END_TXN) == Action("drop_response")
+    assert called == [END_TXN]
+
+
+def test_function_removes_its_rule_and_adds_another(brokers: Brokers) -> None:
+    def once(_request: Request) -> None:
+        rule.remove()
+        brokers.faults.on("EndTxn").delay(1)
+
+    rule = brokers.faults.on("EndTxn").call(once)
+    assert brokers.receive(END_TXN) is None
+    assert brokers.receive(END_TXN) == Action("delay", ms=1)
+
+
+@pytest.mark.parametrize("release", ["release", "remove", "until", "clear"])
+def test_held_request_waits_for_its_release(brokers: Brokers, release: str) -> None:
+    seen = brokers.faults.on("Fetch").observe()
+    hold = brokers.faults.on("EndTxn").hold(until=seen)
+    with ThreadPoolExecutor(1) as executor:
+        held = executor.submit(brokers.receive, END_TXN)
+        hold.wait()
+        assert not held.done()
+        {
+            "release": hold.release,
+            "remove": hold.remove,
+            "until": lambda: brokers.receive(Request(1, "Fetch")),
+            "clear": brokers.faults.remove_rules,
+        }[release]()
+        assert held.result(10) is None
+    assert brokers.receive(END_TXN) is None
+    assert [str(each) for each in brokers.faults.log] == ["broker 1: EndTxn of 'shop' (a): hold"]
+
+
+def test_end_of_the_rules_abandons_functions_that_wait(brokers: Brokers) -> None:
+    began, end = Event(), Event()
+
+    def wait(_request: Request) -> Action:
+        began.set()
+        end.wait(30)
+        return actions.drop_response()
+
+    brokers.faults.on("EndTxn").call(wait)
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(brokers.receive, END_TXN)
+        assert began.wait(10)
+        brokers.faults.remove_rules()
+        assert waiting.result(10) is None
+    end.set()
+    assert brokers.faults.log == []
 
 
 def test_names_of_kafka() -> None:

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from base64 import b64decode, b64encode
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from odradek.broker.hooks.channel import HookChannel
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import Unencodable
+from odradek.protocol.messages.end_txn import EndTxnResponse
 from odradek.testing.background import Background
+from odradek.testing.function_calls import CALLS_MAX, TooManyCalls
 from odradek.testing.hook_server import HookServer
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ REQUEST = {
     "client_id": "shop",
     "of_broker": False,
     "topics": [],
+    "partitions": [],
     "groups": [],
     "transactional_ids": ["a"],
     "fields": {},
@@ -108,3 +115,56 @@ async def test_paused_broker_does_not_hold_up_a_rule(server: HookServer) -> None
     server.paused.add(1)
     await asyncio.to_thread(server.faults.on("EndTxn").delay, 1)
     assert server.faults.watched() == [(END_TXN, False)]
+
+
+async def test_failed_functions_are_recorded_and_the_request_is_handled(server: HookServer) -> None:
+    def fail(request: object) -> None:
+        raise KeyError(request)
+
+    async with started(server, 1) as channel:
+        for add in (
+            lambda: server.faults.on("EndTxn").call(fail),
+            lambda: server.faults.on("EndTxn", when=fail).delay(1),  # type: ignore[arg-type]
+        ):
+            await asyncio.to_thread(add)
+            assert await channel.decide(REQUEST) is None
+            assert [type(each) for each in server.faults.errors] == [KeyError]
+            await asyncio.to_thread(server.faults.clear)
+            assert server.faults.errors == []
+
+
+async def test_function_rewrites_the_response_of_the_broker(server: HookServer) -> None:
+    def change(response: EndTxnResponse) -> EndTxnResponse:
+        response.error_code += 1
+        return response
+
+    async with started(server, 1) as channel:
+        await asyncio.to_thread(server.faults.on("EndTxn").rewrite, change)
+        action = await channel.decide(REQUEST)
+        assert action is not None
+        response = b64encode(encode(EndTxnResponse(error_code=14), 5)).decode()
+        changed = await channel.rewrite(action["rewrite"], response)
+        assert changed is not None
+        assert decode(EndTxnResponse, 5, b64decode(changed["response"])).error_code == 15
+
+
+async def test_message_that_does_not_exist_in_the_version_of_the_request_is_an_error(server: HookServer) -> None:
+    async with started(server, 1) as channel:
+        await asyncio.to_thread(server.faults.on("EndTxn").respond, EndTxnResponse(error_code=100_000))
+        assert await channel.decide(REQUEST) is None
+        assert [type(each) for each in server.faults.errors] == [Unencodable]
+
+
+async def test_functions_of_one_cluster_are_bounded(server: HookServer) -> None:
+    end = threading.Event()
+    calls = server.faults.calls
+    waiting = [asyncio.create_task(calls.run(end.wait, 30)) for _ in range(CALLS_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyCalls, match="64 functions of rules wait"):
+        await calls.run(end.wait, 30)
+    calls.abandon()
+    assert await asyncio.gather(*waiting) == [None] * CALLS_MAX
+    end.set()
+    while calls._running:
+        await asyncio.sleep(0)
+    assert await calls.run(str, 7) == "7"

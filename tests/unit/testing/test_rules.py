@@ -5,15 +5,27 @@ import pytest
 from odradek.testing.rules import Entry, Request, RuleTable, Schedule, Selector
 
 REQUEST = Request(
-    2, "EndTxn", 5, "shop-1", topics=("orders",), groups=("billing",), transactional_ids=("shop-a", "shop-b")
+    2,
+    "EndTxn",
+    5,
+    "shop-1",
+    topics=("orders",),
+    partitions=(("orders", 1), ("payments", 2)),
+    groups=("billing",),
+    transactional_ids=("shop-a", "shop-b"),
 )
+
+
+def decide(table: RuleTable) -> Entry | None:
+    """Return the first rule whose turn it is, after it has selected the request."""
+    return next((entry for entry in table.taking(REQUEST) if entry.select()), None)
 
 
 def selected(schedule: Schedule, count: int) -> list[int]:
     """Return the numbers, from 1 on, of the requests that a rule selects among `count` equal ones."""
     table = RuleTable()
     table.add(Entry(Selector("EndTxn"), schedule))
-    return [number for number in range(1, count + 1) if table.decide(REQUEST) is not None]
+    return [number for number in range(1, count + 1) if decide(table) is not None]
 
 
 @pytest.mark.parametrize(
@@ -26,6 +38,9 @@ def selected(schedule: Schedule, count: int) -> list[int]:
         Selector(group="bill?ng"),
         Selector(topic="orders"),
         Selector(broker=2),
+        Selector(partition=2),
+        Selector(topic="orders", partition=1),
+        Selector(when=lambda request: request.version == 5),
         Selector("EndTxn", "shop-1", "shop-a", "billing", "orders", 2),
     ],
 )
@@ -42,6 +57,9 @@ def test_selector_matches(selector: Selector) -> None:
         Selector(group="Billing"),
         Selector(topic="order"),
         Selector(broker=1),
+        Selector(partition=0),
+        Selector(topic="orders", partition=2),
+        Selector(when=lambda request: request.version > 5),
         Selector(sender="broker"),
         Selector("EndTxn", "shop-1", "shop-a", "billing", "payments", 2),
     ],
@@ -70,7 +88,7 @@ def test_first_rule_decides_and_later_rules_count_the_request() -> None:
     first, second = Entry(Selector("EndTxn"), Schedule(times=1)), Entry(Selector(), Schedule(nth=2, times=1))
     table.add(first)
     table.add(second)
-    assert [table.decide(REQUEST) for _ in range(3)] == [first, second, None]
+    assert [decide(table) for _ in range(3)] == [first, second, None]
 
 
 def test_watched_apis_are_those_of_rules_that_can_still_select() -> None:
@@ -79,7 +97,7 @@ def test_watched_apis_are_those_of_rules_that_can_still_select() -> None:
     table.add(once)
     table.add(Entry(Selector("Fetch", sender="broker"), Schedule()))
     assert table.watched() == [("EndTxn", "client"), ("Fetch", "broker")]
-    assert table.decide(REQUEST) is once
+    assert decide(table) is once
     assert table.watched() == [("Fetch", "broker")]
     table.clear()
     assert table.watched() == []
@@ -91,4 +109,4 @@ def test_removed_rule_does_not_decide() -> None:
     table.add(entry)
     table.remove(entry)
     table.remove(entry)
-    assert table.decide(REQUEST) is None
+    assert decide(table) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,14 @@ import pytest
 from odradek.broker.hooks.channel import HookChannel
 from odradek.broker.hooks.dispatcher import HookedDispatcher
 from odradek.broker.node import Node
+from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.support.raw_client import RawClient
 from tests.support.running_node import make_node
@@ -33,6 +40,8 @@ class FakeChannel(HookChannel):
         super().__init__()
         self.actions: dict[int, Mapping[str, Any]] = {}
         self.requests: list[Mapping[str, Any]] = []
+        self.rewritten: list[int] = []
+        """Error codes of the responses that were rewritten to INVALID_CONFIG."""
 
     def watches(self, api_key: int, *, of_broker: bool) -> bool:
         return api_key in self.actions and not of_broker
@@ -41,6 +50,14 @@ class FakeChannel(HookChannel):
         self.requests.append(request)
         future: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
         future.set_result(self.actions[request["api_key"]])
+        return future
+
+    def rewrite(self, number: int, response: str) -> asyncio.Future[Mapping[str, Any] | None]:
+        message = decode(CreateTopicsResponse, 5, b64decode(response))
+        self.rewritten.append(message.topics[0].error_code)
+        message.topics[0].error_code = ErrorCode.INVALID_CONFIG
+        future: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
+        future.set_result(action("respond", response=b64encode(encode(message, 5)).decode()))
         return future
 
 
@@ -79,6 +96,15 @@ async def test_effects_on_requests(tmp_path: Path) -> None:
         assert await create(client, "executed") == ErrorCode.POLICY_VIOLATION
         channel.actions[CREATE_TOPICS] = action("delay", ms=1)
         assert await create(client, "delayed") == ErrorCode.NONE
+        canned = CreateTopicsResponse(
+            topics=[CreatableTopicResult(name="canned", error_code=ErrorCode.TOPIC_DELETION_DISABLED)]
+        )
+        channel.actions[CREATE_TOPICS] = action("respond", response=b64encode(encode(canned, 5)).decode())
+        assert await create(client, "canned") == ErrorCode.TOPIC_DELETION_DISABLED
+        channel.actions[CREATE_TOPICS] = action("rewrite", rewrite=1)
+        assert await create(client, "rewritten") == ErrorCode.INVALID_CONFIG
+        assert await create(client, "rewritten") == ErrorCode.INVALID_CONFIG
+        assert channel.rewritten == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
         for kind in ("disconnect_before", "disconnect_after"):
             channel.actions[CREATE_TOPICS] = action(kind)
             other = await RawClient.connect("127.0.0.1", port)
@@ -98,7 +124,7 @@ async def test_effects_on_requests(tmp_path: Path) -> None:
             other.close()
         channel.actions.clear()
         assert await create(client, "last") == ErrorCode.NONE
-        assert {"executed", "delayed", "disconnect_after", "last", "drop_response"} == await names(client)
+        assert {"executed", "delayed", "disconnect_after", "last", "drop_response", "rewritten"} == await names(client)
     finally:
         client.close()
         await node.stop()

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.hooks.facts import as_json, names_in
+from odradek.broker.hooks.facts import as_json, names_in, partitions_in
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -14,11 +14,15 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
 from odradek.protocol.messages.end_txn import EndTxnRequest
-from odradek.protocol.messages.fetch import FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from odradek.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
@@ -72,6 +76,45 @@ PRODUCE = ProduceRequest(
 def test_names_in_a_request(request_: Message, names: tuple[list[str], list[str], list[str]]) -> None:
     found = names_in(request_, {ORDERS: "orders"}.get)
     assert (found["topics"], found["groups"], found["transactional_ids"]) == names
+
+
+@pytest.mark.parametrize(
+    ("request_", "partitions"),
+    [
+        (PRODUCE, [("orders", 0)]),
+        (
+            FetchRequest(topics=[FetchTopic(topic_id=ORDERS, partitions=[FetchPartition(partition=2)])]),
+            [("orders", 2)],
+        ),
+        (
+            FetchRequest(topics=[FetchTopic(topic_id=UUID(int=8), partitions=[FetchPartition(partition=2)])]),
+            [],
+        ),
+        (
+            OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=1)]),
+                    OffsetCommitRequestTopic(name="u", partitions=[OffsetCommitRequestPartition(partition_index=2)]),
+                ],
+            ),
+            [("t", 1), ("u", 2)],
+        ),
+        (
+            AddPartitionsToTxnRequest(
+                transactions=[
+                    AddPartitionsToTxnTransaction(
+                        transactional_id="shop", topics=[AddPartitionsToTxnTopic(name="orders", partitions=[0, 3])]
+                    )
+                ]
+            ),
+            [("orders", 0), ("orders", 3)],
+        ),
+        (EndTxnRequest("shop"), []),
+    ],
+)
+def test_partitions_in_a_request(request_: Message, partitions: list[tuple[str, int]]) -> None:
+    assert partitions_in(request_, {ORDERS: "orders"}.get) == partitions
 
 
 def test_fields_as_json_have_the_size_of_records_in_place_of_them() -> None:

@@ -1,13 +1,13 @@
 """``make bench``: compare Odradek with Apache Kafka, with one broker and with three, in alternating rounds on this
 machine.
 
-Print medians and ratios. Exit code 1 if a target was missed.
+Print medians and ratios, and write bench.json, the picture of the kills, and a report in HTML to `build/bench`.
+Exit code 1 if a target was missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.chart import as_text, draw
-from benchmarks.measure import Round, Size, run_cluster_round, run_round
-from benchmarks.report import ONE_BROKER, SECURED, THREE_BROKERS, Results, report
+from benchmarks.chart import as_text, draw, median_timelines
+from benchmarks.measure import Round, Size, run_cluster_round, run_kill_round, run_round
+from benchmarks.page import PAGE, write_page
+from benchmarks.recording import BENCH, Bench, about_now, write_bench
+from benchmarks.report import KILLS, ONE, PARTS, THREE, WITH_SASL_SSL, Results, report
 from benchmarks.secured import SecuredKafka, SecuredOdradek, run_secured_round
 from benchmarks.systems import BROKERS, Kafka, KafkaThree, Odradek
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.failover import Timeline
-
-STEPS_ONE, STEPS_THREE, STEPS_SECURED = 5, 9, 9
-ONE, THREE, WITH_SASL_SSL = "one", "three", "sasl_ssl"
-CHART = Path(__file__).resolve().parents[1] / "build" / "bench" / "kill.png"
+STEPS_ONE, STEPS_THREE, STEPS_SECURED, STEPS_KILLS = 5, 9, 9, 3
+CHART = "kill.svg"
+"""Name of the picture of the kills. A PNG of the same name is beside it."""
 CLUSTER_SHARE = 0.15
 """Share of the records in a run with three brokers. Each record is written three times, and Kafka needs long for it."""
 SMALL_PER_RECORD = 3
@@ -44,13 +44,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each transaction run (default 5)")
     parser.add_argument(
         "--brokers",
-        choices=(ONE, THREE, WITH_SASL_SSL),
+        choices=(ONE, WITH_SASL_SSL, THREE, KILLS),
         default=None,
-        help="run only with one broker, only with three, or only with one broker that uses SASL_SSL",
+        help="run only with one broker, with one broker that uses SASL_SSL, with three, or only the kills of three",
     )
-    parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument(
-        "--chart", type=Path, default=CHART, help=f"write the chart of the kills to this file (default {CHART})"
+        "--json",
+        type=Path,
+        default=BENCH,
+        help=f"write all figures of all rounds to this file, and the report beside it (default {BENCH})",
     )
     return parser.parse_args()
 
@@ -102,52 +104,38 @@ def three_brokers(options: argparse.Namespace, console: Console) -> Results:
     return alternate(options.rounds, STEPS_THREE, turns, console)
 
 
+def kills_of_three(options: argparse.Namespace, console: Console) -> Results:
+    turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
+        Kafka.name: lambda step: run_kill_round(KafkaThree(), step),
+        Odradek.name: lambda step: run_kill_round(Odradek(BROKERS), step),
+    }
+    return alternate(options.rounds, STEPS_KILLS, turns, console)
+
+
+RUNS = {ONE: one_broker, WITH_SASL_SSL: one_broker_with_sasl_ssl, THREE: three_brokers, KILLS: kills_of_three}
+
+
 def show_kills(results: Results, chart: Path, console: Console) -> None:
     """Print and draw, for each system, the round with the median gap."""
-    kills: dict[str, dict[str, Timeline]] = {}
-    for name, rounds in results.items():
-        for what in rounds[0].timelines:
-            timelines = sorted((one.timelines[what] for one in rounds), key=lambda timeline: timeline.gap_s)
-            kills.setdefault(what, {})[name] = timelines[len(timelines) // 2]
+    kills = median_timelines(results)
     console.print(as_text(kills), markup=False, highlight=False, soft_wrap=True)
     draw(kills, chart)
     console.print(f"chart: {chart}")
 
 
-def raw(results: Results) -> dict[str, list[dict[str, object]]]:
-    """Return all figures of all rounds, for the JSON file."""
-    return {
-        name: [
-            {
-                "figures": one.figures,
-                "cpu": one.cpu,
-                "acknowledged": {what: timeline.acknowledged for what, timeline in one.timelines.items()},
-            }
-            for one in rounds
-        ]
-        for name, rounds in results.items()
-    }
-
-
 def main() -> int:
     options = arguments()
     console = Console(width=max(160, Console().width))
-    missed, kept = [], {}
-    if options.brokers in {None, ONE}:
-        results = one_broker(options, console)
-        kept[ONE] = raw(results)
-        missed += report("One broker", ONE_BROKER, results, console)
-    if options.brokers in {None, WITH_SASL_SSL}:
-        results = one_broker_with_sasl_ssl(options, console)
-        kept[WITH_SASL_SSL] = raw(results)
-        missed += report("One broker with SASL_SSL", SECURED, results, console)
-    if options.brokers in {None, THREE}:
-        results = three_brokers(options, console)
-        kept[THREE] = raw(results)
-        missed += report("Three brokers", THREE_BROKERS, results, console)
-        show_kills(results, options.chart, console)
-    if options.json:
-        options.json.write_text(json.dumps(kept, indent=1) + "\n")
+    missed: list[str] = []
+    bench = Bench(about_now(), {})
+    for part in [options.brokers] if options.brokers else [ONE, WITH_SASL_SSL, THREE]:
+        results = bench.parts[part] = RUNS[part](options, console)
+        missed += report(PARTS[part], results, console)
+        if part in {THREE, KILLS}:
+            show_kills(results, options.json.with_name(CHART), console)
+        write_bench(options.json, bench)
+    page = write_page(options.json.with_name(PAGE), bench)
+    console.print(f"report: {page}")
     for title in missed:
         console.print(f"missed: {title}", style="red")
     return 1 if missed else 0

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from benchmarks.systems import ClusterSystem
 
 BEFORE_SECONDS = 3.0
+"""Duration of the load between the first acknowledgment and the kill."""
+FIRST_SECONDS_MAX = 60.0
+"""Maximum seconds until the first acknowledgment. A client may find the broker only after a time-out."""
 STEADY_SECONDS = 2.0
 """Duration of the load after the first acknowledgment that follows the gap."""
+COMPARED_SECONDS = 25.0
+"""Minimum duration of the load after the kill if a chart compares systems: longer than the gaps of Apache Kafka."""
 GAP_SECONDS_MAX = 40.0
 RECORDS_PER_SECOND = 200
 IN_SYNC_SECONDS_MAX = 90.0
@@ -37,9 +42,15 @@ class Timeline:
     acknowledged: list[float] = field(default_factory=list)
 
     @property
+    def gap(self) -> tuple[float, float]:
+        """Begin and end of the longest time without an acknowledgment that ends after the kill."""
+        gaps = [(earlier, later) for earlier, later in pairwise(self.acknowledged) if later > 0]
+        return max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
+
+    @property
     def gap_s(self) -> float:
-        """Longest time without an acknowledgment that ends after the kill."""
-        return max((later - earlier for earlier, later in pairwise(self.acknowledged) if later > 0), default=0.0)
+        begin, end = self.gap
+        return end - begin
 
 
 class Acknowledgments:
@@ -61,27 +72,35 @@ class Acknowledgments:
             self.failure = failure
             self._arrived.notify_all()
 
-    def await_steady(self, killed: float) -> None:
-        """Wait for STEADY_SECONDS of acknowledgments without a gap of half as long, at most GAP_SECONDS_MAX."""
+    def await_first(self) -> None:
+        """Wait for the first acknowledgment, at most FIRST_SECONDS_MAX."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self.times or self.failure is not None, FIRST_SECONDS_MAX)
+
+    def await_steady(self, killed: float, seconds_min: float) -> None:
+        """Wait for STEADY_SECONDS of acknowledgments without a gap of half as long, at most GAP_SECONDS_MAX.
+
+        Wait until `seconds_min` after the kill in any case.
+        """
         deadline = killed + GAP_SECONDS_MAX
         with self._arrived:
-            while time.perf_counter() < deadline and self.failure is None and not self._steady(killed):
+            while time.perf_counter() < deadline and self.failure is None and not self._steady(killed, seconds_min):
                 self._arrived.wait(1.0)
 
-    def _steady(self, killed: float) -> bool:
+    def _steady(self, killed: float, seconds_min: float = 2 * STEADY_SECONDS) -> bool:
         after = [at for at in self.times if at > killed]
         gaps = [after[0]] if after else []
         gaps += [later for earlier, later in pairwise(after) if later - earlier > STEADY_SECONDS / 2]
-        return bool(gaps) and after[-1] - max(gaps) > STEADY_SECONDS and after[-1] - killed > 2 * STEADY_SECONDS
+        return bool(gaps) and after[-1] - max(gaps) > STEADY_SECONDS and after[-1] - killed > seconds_min
 
 
-def kill_leader(system: ClusterSystem, topic: str) -> Timeline:
+def kill_leader(system: ClusterSystem, topic: str, seconds_min: float = 2 * STEADY_SECONDS) -> Timeline:
     """Produce to one partition, and kill its leader. The broker is in sync again at return."""
     node = leader_of(system.bootstrap, topic, 0)
-    return around_kill(system, node, lambda acks: send_records(system.bootstrap, topic, acks))
+    return around_kill(system, node, lambda acks: send_records(system.bootstrap, topic, acks), seconds_min)
 
 
-def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str) -> Timeline:
+def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str, seconds_min: float) -> Timeline:
     """Commit one-record transactions, and kill their coordinator. Another broker leads the partition of the records."""
     partitions = len(leaders_of(system.bootstrap, TRANSACTION_STATE))
     index = java_hash(transactional_id) % partitions
@@ -89,11 +108,16 @@ def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str) -
     elsewhere = [index for index, leader in leaders_of(system.bootstrap, topic).items() if leader != node]
     partition = elsewhere[0]
     return around_kill(
-        system, node, lambda acks: commit_records(system.bootstrap, topic, partition, transactional_id, acks)
+        system,
+        node,
+        lambda acks: commit_records(system.bootstrap, topic, partition, transactional_id, acks),
+        seconds_min,
     )
 
 
-def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgments], None]) -> Timeline:
+def around_kill(
+    system: ClusterSystem, node: int, load: Callable[[Acknowledgments], None], seconds_min: float
+) -> Timeline:
     acks = Acknowledgments()
 
     def run() -> None:
@@ -104,10 +128,11 @@ def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgment
 
     thread = threading.Thread(target=run)
     thread.start()
+    acks.await_first()
     time.sleep(BEFORE_SECONDS)
     killed = time.perf_counter()
     system.kill(node)
-    acks.await_steady(killed)
+    acks.await_steady(killed, seconds_min)
     acks.stopping.set()
     thread.join()
     system.start_node(node)

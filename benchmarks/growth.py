@@ -17,7 +17,6 @@ callbacks (docs/decisions/0075).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -34,8 +33,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.failover import METADATA_SECONDS, PAUSE_SECONDS, await_in_sync, kill_leader
+from benchmarks.growth_chart import table
 from benchmarks.measured_broker import VARIABLE, Callback, measured_command, read_callbacks
 from benchmarks.pulse import PulseProducer, Pulses, foreign_load, pulsing
+from benchmarks.recording import GROWTH, Growth, GrowthRun, about_now, write_growth
 from benchmarks.systems import BROKERS, ClusterSystem, KafkaThree, Odradek, Running
 from benchmarks.workloads import CLIENT_TIMEOUT_S, create_topic
 from odradek import run_module
@@ -66,16 +67,6 @@ BALANCE_SECONDS_MAX = 60.0
 last ISR. Apache Kafka elects them every five minutes."""
 STOP_TIMEOUT_S = 180.0
 CALLBACKS_SHOWN = 5
-TARGETS = {
-    "create: longest callback ms": 10.0,
-    "create: worst pulse / foreign load": 3.0,
-    "clean stop: s": 3.0,
-    "clean stop: first acknowledgment s": 5.0,
-    "kill -9 of all: first acknowledgment s": 8.0,
-    "kill -9 of one: gap s": 1.0,
-}
-"""Targets of Odradek with 10,000 partitions on an idle machine of two cores, by figure."""
-
 Figures = dict[str, float]
 
 
@@ -220,42 +211,36 @@ def run(system: type[ClusterSystem], partitions: int) -> Run:
         return measured
 
 
-def table(runs: dict[str, Figures]) -> str:
-    """Render one row per figure, and one column per run. The last column has the targets."""
-    names = list(dict.fromkeys(name for figures in runs.values() for name in figures))
-    lines = ["| figure | " + " | ".join(runs) + " | target at 10,000 |", "|---" * (len(runs) + 2) + "|"]
-    for name in names:
-        values = [f"{figures[name]:.2f}" if name in figures else "" for figures in runs.values()]
-        target = f"{TARGETS[name]:.0f}" if name in TARGETS else ""
-        lines.append(f"| {name} | " + " | ".join(values) + f" | {target} |")
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make growth", description=__doc__, epilog="Example: make growth ARGS='1000 10000 --kafka'"
     )
     parser.add_argument("sizes", nargs="*", type=int, default=SIZES, help="numbers of partitions (1000 5000 10000)")
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=GROWTH,
+        help="file for all figures, which `make bench` shows (default: %(default)s)",
+    )
     options = parser.parse_args()
     run_module.command = measured_command
     systems: list[type[ClusterSystem]] = [Odradek, KafkaThree] if options.kafka else [Odradek]
-    runs: dict[str, Figures] = {}
+    growth = Growth(about_now())
     try:
         for size in options.sizes:
             for system in systems:
                 name = f"{system.name} {size:,}"
                 print(f"{name} ...", file=sys.stderr)
                 measured = run(system, size)
-                runs[name] = measured.figures
+                growth.runs.append(GrowthRun(system.name, size, measured.figures))
                 for phase, longest in measured.longest.items():
                     print(f"{name}, {phase}:", file=sys.stderr)
                     print(*(f"  {one.cpu_ms:7.1f} ms {one.name}" for one in longest), sep="\n", file=sys.stderr)
     finally:  # the figures of the other runs remain
-        print(table(runs))
-        if options.json:
-            options.json.write_text(json.dumps(runs, indent=1))
+        print(table(growth.runs))
+        write_growth(options.json, growth)
+        print(options.json, file=sys.stderr)
     return 0
 
 

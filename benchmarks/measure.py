@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.failover import Timeline, kill_coordinator, kill_leader
+from benchmarks.failover import COMPARED_SECONDS, Timeline, kill_coordinator, kill_leader
 from benchmarks.systems import BROKERS, Running
 from benchmarks.workloads import commit_one, consume, create_topic, latencies, produce, transactional, transactions
 
@@ -64,13 +64,26 @@ def run_cluster_round(system: ClusterSystem, size: Size, progress: Callable[[str
     with Running(system):
         start(system, result, BROKERS, progress)
         drive(system, result, cluster_workloads(system, size), progress)
-        progress(f"kill -9 of {LEADER}")
-        result.timelines[LEADER] = kill_leader(system, "transactions")
-        progress(f"kill -9 of {COORDINATOR}")
-        result.timelines[COORDINATOR] = kill_coordinator(system, "transactions", "bench-survivor")
-        result.figures["leader_gap_s"] = result.timelines[LEADER].gap_s
-        result.figures["coordinator_gap_s"] = result.timelines[COORDINATOR].gap_s
+        kill(system, result, progress)
     return result
+
+
+def run_kill_round(system: ClusterSystem, progress: Callable[[str], None]) -> Round:
+    """Start three brokers, and kill the leader of a partition and then a transaction coordinator."""
+    result = Round()
+    with Running(system):
+        start(system, result, BROKERS, progress)
+        kill(system, result, progress)
+    return result
+
+
+def kill(system: ClusterSystem, result: Round, progress: Callable[[str], None]) -> None:
+    progress(f"kill -9 of {LEADER}")
+    result.timelines[LEADER] = kill_leader(system, "transactions", COMPARED_SECONDS)
+    progress(f"kill -9 of {COORDINATOR}")
+    result.timelines[COORDINATOR] = kill_coordinator(system, "transactions", "bench-survivor", COMPARED_SECONDS)
+    result.figures["leader_gap_s"] = result.timelines[LEADER].gap_s
+    result.figures["coordinator_gap_s"] = result.timelines[COORDINATOR].gap_s
 
 
 def start(system: System, result: Round, replicas: int, progress: Callable[[str], None]) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CPU_RATIO_MAX = 1.2
+CPU_SECONDS_MIN = 0.01
+"""Least processor seconds that a ratio divides by: the resolution of the kernel's counter."""
+ONE, THREE, WITH_SASL_SSL, KILLS = "one", "three", "sasl_ssl", "kills"
+"""Parts of a run. `KILLS` is the last phase of `THREE` alone."""
 
 Results = dict[str, list[Round]]
 """Rounds of each system, by its name."""
@@ -48,6 +52,10 @@ class Row:
         return f"<= {self.at_most:.2f}x{own}" if self.at_most is not None else ""
 
 
+KILL_ROWS = (
+    Row("leader_gap_s", "longest gap after kill -9 of a leader, s", at_most=0.25, ours_at_most=2.0),
+    Row("coordinator_gap_s", "longest gap after kill -9 of a coordinator, s", at_most=0.25, ours_at_most=2.0),
+)
 ONE_BROKER = (
     Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX),
     Row(
@@ -95,41 +103,98 @@ THREE_BROKERS = (
     Row("start_s", "start to first commit, s", at_most=0.25),
     Row("memory_started_mib", "resident memory after the start, MiB", at_most=0.25),
     Row("memory_loaded_mib", "resident memory after the load, MiB", at_most=0.35),
-    Row("leader_gap_s", "longest gap after kill -9 of a leader, s", at_most=0.25, ours_at_most=2.0),
-    Row("coordinator_gap_s", "longest gap after kill -9 of a coordinator, s", at_most=0.25, ours_at_most=2.0),
+    *KILL_ROWS,
 )
 
 
-def report(title: str, rows: tuple[Row, ...], results: Results, console: Console) -> list[str]:
-    """Print the table. Return the titles of the rows that missed their target."""
-    kafka = medians([one.figures for one in results[Kafka.name]])
-    ours = medians([one.figures for one in results[Odradek.name]])
-    kafka_cpu = medians([one.cpu for one in results[Kafka.name]])
-    our_cpu = medians([one.cpu for one in results[Odradek.name]])
-    table = Table(title=f"{title}: medians of {len(results[Kafka.name])} alternating rounds")
-    for heading in ("", Kafka.name, Odradek.name, "ratio", "target", "broker CPU s", "CPU ratio", ""):
-        table.add_column(heading, justify="left" if not heading else "right")
-    missed = []
-    for row in rows:
-        ratio = ours[row.name] / kafka[row.name]
-        cpu, cpu_ratio = "", None
-        if row.name in our_cpu:
-            cpu = f"{kafka_cpu[row.name]:.2f} / {our_cpu[row.name]:.2f}"
-            cpu_ratio = our_cpu[row.name] / max(kafka_cpu[row.name], 0.01)
-        cpu_met = row.cpu_at_most is None or cpu_ratio is None or cpu_ratio <= row.cpu_at_most
-        met = row.met(ratio, ours[row.name]) and cpu_met
-        if not met:
-            missed.append(f"{title}: {row.title.strip()}")
-        result = "" if not row.target() else ("[green]met" if met else "[red]missed")
-        cpu_text = "" if cpu_ratio is None else f"{cpu_ratio:.2f}x"
-        if row.cpu_at_most is not None:
-            cpu_text += f" (<= {row.cpu_at_most:.1f}x)"
-        table.add_row(
-            row.title, shown(kafka[row.name]), shown(ours[row.name]), f"{ratio:.2f}x", row.target(), cpu, cpu_text,
-            result,
+@dataclass(frozen=True)
+class Part:
+    """Part of a run of `make bench`."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+PARTS = {
+    ONE: Part("One broker", ONE_BROKER),
+    WITH_SASL_SSL: Part("One broker with SASL_SSL", SECURED),
+    THREE: Part("Three brokers", THREE_BROKERS),
+    KILLS: Part("Kills of one of three brokers", KILL_ROWS),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Medians of one row, and whether they meet its targets. `cpu` is None if the row has no processor seconds."""
+
+    row: Row
+    kafka: float
+    ours: float
+    cpu: tuple[float, float] | None
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.kafka
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        return None if self.cpu is None else self.cpu[1] / max(self.cpu[0], CPU_SECONDS_MIN)
+
+    @property
+    def met(self) -> bool:
+        bound, ratio = self.row.cpu_at_most, self.cpu_ratio
+        return self.row.met(self.ratio, self.ours) and (bound is None or ratio is None or ratio <= bound)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of the row, without the result."""
+        cpu = "" if self.cpu is None else f"{self.cpu[0]:.2f} / {self.cpu[1]:.2f}"
+        cpu_ratio = "" if self.cpu_ratio is None else f"{self.cpu_ratio:.2f}x"
+        if self.row.cpu_at_most is not None:
+            cpu_ratio += f" (<= {self.row.cpu_at_most:.1f}x)"
+        return (
+            self.row.title, shown(self.kafka), shown(self.ours), f"{self.ratio:.2f}x", self.row.target(), cpu, cpu_ratio
         )  # fmt: skip
+
+    def result(self) -> str:
+        if not self.row.target():
+            return ""
+        return "met" if self.met else "missed"
+
+
+HEADINGS = ("", Kafka.name, Odradek.name, "ratio", "target", "broker CPU s", "CPU ratio", "")
+"""Headings of the cells of a line, and of its result."""
+
+
+def lines(rows: tuple[Row, ...], results: Results) -> list[Line]:
+    """Return the lines of a table: medians of all rounds."""
+    kafka, ours = (medians([one.figures for one in results[name]]) for name in (Kafka.name, Odradek.name))
+    kafka_cpu, our_cpu = (medians([one.cpu for one in results[name]]) for name in (Kafka.name, Odradek.name))
+    return [
+        Line(
+            row, kafka[row.name], ours[row.name],
+            (kafka_cpu[row.name], our_cpu[row.name]) if row.name in our_cpu else None,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def table_title(part: Part, results: Results) -> str:
+    rounds = len(results[Kafka.name])
+    return f"{part.title}: " + (f"medians of {rounds} alternating rounds" if rounds > 1 else "one round")
+
+
+def report(part: Part, results: Results, console: Console) -> list[str]:
+    """Print the table. Return the titles of the rows that missed their target."""
+    table = Table(title=table_title(part, results))
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if not heading else "right")
+    found = lines(part.rows, results)
+    for line in found:
+        result = line.result()
+        color = "green" if line.met else "red"
+        table.add_row(*line.cells(), f"[{color}]{result}" if result else "")
     console.print(table)
-    return missed
+    return [f"{part.title}: {line.row.title.strip()}" for line in found if not line.met]
 
 
 def shown(value: float) -> str:

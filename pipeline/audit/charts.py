@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import io
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import matplotlib as mpl
-
 from odradek.pipeline.audit.statistics import PERCENTILES
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
+from odradek.pipeline.pictures.figure import SMALL_POINTS, new_figure, svg
+from odradek.pipeline.pictures.palette import BLUE, FAINT, GREEN, INK, PURPLE, SERIES, VERMILION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from odradek.pipeline.audit.statistics import Churn, Holder, Latency, OpenTransaction, Rate, Statistics
 
-INK: Final = "#22303c"
-FAINT: Final = "#8a97a3"
-COLORS: Final = ("#2a7fb8", "#e08a1e", "#3c9a6d", "#8c5fa8", "#b8862a", "#4aa3a3", "#c56a8f", "#6b7f3a", "#8a97a3")
-COMMIT, ABORT = "#2a7fb8", "#c62f3b"
+COMMIT, ABORT = BLUE, VERMILION
 STATES: Final = {
-    "Ongoing": "#2a7fb8",
-    "in doubt": "#8c5fa8",
-    "completing": "#3c9a6d",
-    "hanging": "#c62f3b",
-    "unknown": "#8a97a3",
+    "Ongoing": BLUE,
+    "in doubt": PURPLE,
+    "completing": GREEN,
+    "hanging": VERMILION,
+    "unknown": FAINT,
 }
-WIDTH_INCHES: Final = 9.6
-ROW_INCHES: Final = 0.28
+ROW_INCHES: Final = 0.32
 BARS_MAX: Final = 20
 """Maximum bars of a chart. The tables of the report have more rows."""
-STYLE: Final[dict[Any, Any]] = {
-    "font.size": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "odradek",
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-}
 
 
 class Chart(NamedTuple):
@@ -58,13 +37,9 @@ class Chart(NamedTuple):
 
     def svg(self) -> str:
         """Return the chart as SVG."""
-        with plt.rc_context(STYLE):
-            figure, axes = plt.subplots(figsize=(WIDTH_INCHES, self.height_inches), layout="constrained")
-            self.draw(axes)
-            buffer = io.StringIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-            plt.close(figure)
-        return buffer.getvalue()
+        with new_figure(self.height_inches) as figure:
+            self.draw(figure.subplots())
+            return svg(figure, self.title.lower().replace(" ", "-"), self.title)
 
 
 def charts(statistics: Statistics) -> list[Chart]:
@@ -93,7 +68,7 @@ def _rates(rates: Sequence[Rate], bin_ms: int) -> Chart:
         for number, prefix in enumerate(sorted({rate.prefix for rate in rates})):
             own = [rate for rate in rates if rate.prefix == prefix]
             x = [(rate.at_ms - starts[0]) / 1000 + width_s / 2 for rate in own]
-            color = COLORS[number % len(COLORS)]
+            color = SERIES[number % len(SERIES)]
             commits = [rate.commits * 60 / width_s for rate in own]
             aborts = [-rate.aborts * 60 / width_s for rate in own]
             bottoms = [[level[rate.at_ms] for rate in own] for level in (above, below)]
@@ -131,7 +106,7 @@ def _latencies(latencies: Sequence[Latency]) -> Chart:
 
     text = (
         "Circles: from the first partition to the Prepare record (application). "
-        "Squares: from the Prepare to the Complete record (markers). Blue: commits. Red: aborts."
+        "Squares: from the Prepare to the Complete record (markers). Blue: commits. Vermilion: aborts."
     )
     return Chart("Latency", text, 1.0 + 2 * ROW_INCHES * len(latencies), draw)
 
@@ -140,7 +115,9 @@ def _open(found: Sequence[OpenTransaction]) -> Chart:
     def draw(axes: Any) -> None:
         colors = [STATES[each.state] for each in found]
         bars = axes.barh(range(len(found)), [each.age_ms / 1000 for each in found], color=colors)
-        axes.bar_label(bars, [f"{each.state}, partitions: {each.partitions}" for each in found], padding=3, fontsize=8)
+        axes.bar_label(
+            bars, [f"{each.state}, partitions: {each.partitions}" for each in found], padding=3, fontsize=SMALL_POINTS
+        )
         _label_rows(axes, [_name(each) for each in found], "seconds")
 
     text = "Age of the oldest data of each transaction without a marker, at the end of the logs."
@@ -154,7 +131,7 @@ def _holders(holders: Sequence[Holder]) -> Chart:
         bars = axes.barh(
             range(len(found)), [each.behind for each in found], color=[STATES[each.state] for each in found]
         )
-        axes.bar_label(bars, [f"{_name(each)}, {each.state}" for each in found], padding=3, fontsize=8)
+        axes.bar_label(bars, [f"{_name(each)}, {each.state}" for each in found], padding=3, fontsize=SMALL_POINTS)
         _label_rows(axes, [f"{each.topic}-{each.partition}" for each in found], "offsets")
 
     text = "Offsets from the last stable offset to the end of the log, and the transaction that holds it back."
@@ -164,8 +141,8 @@ def _holders(holders: Sequence[Holder]) -> Chart:
 def _churn(churn: Sequence[Churn]) -> Chart:
     def draw(axes: Any) -> None:
         for offset, color, values, label in (
-            (-0.2, COLORS[1], [each.initializations for each in churn], "initializations"),
-            (0.2, COLORS[0], [each.identities for each in churn], "identities"),
+            (-0.2, SERIES[1], [each.initializations for each in churn], "initializations"),
+            (0.2, SERIES[0], [each.identities for each in churn], "identities"),
         ):
             axes.barh([row + offset for row in range(len(churn))], values, 0.36, color=color, label=label)
         axes.legend(loc="lower right")
@@ -182,7 +159,7 @@ def _coordinators(counts: Mapping[int, int]) -> Chart:
     last = max(counts)
 
     def draw(axes: Any) -> None:
-        axes.bar(range(last + 1), [counts.get(index, 0) for index in range(last + 1)], color=COLORS[0])
+        axes.bar(range(last + 1), [counts.get(index, 0) for index in range(last + 1)], color=SERIES[0])
         axes.set(xlabel="partition of __transaction_state", ylabel="decisions", xlim=(-0.6, last + 0.6))
 
     text = "Decisions by partition of __transaction_state, which the hash of the transactional id selects."

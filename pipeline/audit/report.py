@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.charts import charts
 from odradek.pipeline.audit.judge import Status
 from odradek.pipeline.audit.result import MARKERS
+from odradek.pipeline.pictures import page as pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 200
 """Maximum rows of a table of the page. The tables in Parquet have all rows."""
-STYLE: Final = """
-:root { --ink: #22303c; --faint: #5d6b78; --line: #dde3e8; --good: #2e7d5b; --bad: #c62f3b; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; max-width: 62rem; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; }
-p { margin: .3rem 0 .8rem; color: var(--faint); } .ok { color: var(--good); } .violated { color: var(--bad); }
-.counts { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0; }
-.counts div { border: 1px solid var(--line); border-radius: 8px; padding: .6rem 1rem; min-width: 7rem; }
-.counts b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
-table { border-collapse: collapse; width: 100%; font-size: .86rem; }
-th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; } img { width: 100%; height: auto; }
-"""
 LIMITS: Final = """
 A decision is not decidable if compaction or retention has removed its Prepare record, its marker or the data.
 The same holds if its completion is not in the log.
@@ -70,9 +58,8 @@ def page(result: AuditResult, statistics: Statistics) -> str:
     aborts = [(place,) for place in result.operator_aborts]
     parts += _table("Markers as of an operator's abort", ("marker",), aborts, result.markers.get(Fit.BY_OPERATOR, 0))
     for chart in charts(statistics):
-        encoded = base64.b64encode(chart.svg().encode()).decode()
         parts.append(f"<h2>{escape(chart.title)}</h2><p>{escape(chart.text)}</p>")
-        parts.append(f'<img alt="{escape(chart.title)}" src="data:image/svg+xml;base64,{encoded}">')
+        parts.append(pages.picture(chart.svg()))
     parts += _latencies(statistics)
     holders = [
         (f"{each.topic}-{each.partition}", each.last_stable_offset, each.behind, each.transactional_id,
@@ -86,8 +73,7 @@ def page(result: AuditResult, statistics: Statistics) -> str:
         len(holders),
     )
     parts.append("<h2>Limits</h2><ul>" + "".join(f"<li>{escape(text)}</li>" for text in LIMITS) + "</ul>")
-    head = f"<meta charset=utf-8><title>Audit of transactions</title><style>{STYLE}</style>"
-    return "\n".join(["<!doctype html>", "<html lang=en>", head, *parts, "</html>", ""])
+    return pages.page("Audit of transactions", parts)
 
 
 def _latencies(statistics: Statistics) -> Iterator[str]:
@@ -112,13 +98,4 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Iterable[str | int]]
     shown = rows[:ROWS_MAX]
     if count > len(shown):
         yield f"<p>{len(shown):,} of {count:,}</p>"
-    yield "<table><tr>" + "".join(f"<th>{escape(name)}</th>" for name in names) + "</tr>"
-    for row in shown:
-        yield "<tr>" + "".join(map(_cell, row)) + "</tr>"
-    yield "</table>"
-
-
-def _cell(value: str | int) -> str:
-    if isinstance(value, int):
-        return f"<td class=number>{value:,}</td>"
-    return f"<td>{escape(value)}</td>"
+    yield from pages.table(names, shown)

@@ -15,7 +15,7 @@ from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.cluster.demo_cluster import BROKERS, DemoCluster
 from odradek.pipeline.cluster.topics import create_topics, delete_topics
 from odradek.pipeline.demo.copies import DRIVER_KILLS, Copier, CopyOptions
-from odradek.pipeline.demo.report import Evidence, report
+from odradek.pipeline.demo.report import PLOT, Evidence, report
 from odradek.pipeline.demo.run import DemoRun, Parts, QueryFailed
 from odradek.pipeline.demo.screen import Screen
 from odradek.pipeline.demo.users import Accesses, DemoUsers, Names
@@ -55,7 +55,7 @@ COPY_PARTITIONS = 4
 """Partitions of the topic with the copies of the exactly-once sink."""
 WORK_FILES = ("rows", "checkpoints", "copies", "audit", "feed.jsonl", "feed.index.json", "cluster")
 LOGS = ("producer.log", "spark.log", "copies/spark.log", "cluster.log")
-RESULTS = ("result.json", "flights.png")
+RESULTS = ("result.json", PLOT, "flights.png")
 
 
 EXPECTED_ERRORS = (ProducerFailed, DriverFailed, QueryFailed, RuntimeError, KafkaException, ClientError, OSError)

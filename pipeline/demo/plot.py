@@ -1,18 +1,15 @@
-"""Plot a demo run: commits and reads over time with all kills, and the delays that the job computed."""
+"""Picture of a demo run: flights over time with all kills, and the delays that the job computed."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
-
-import matplotlib as mpl
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.pipeline.flights.source import ORIGINS
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
+from odradek.pipeline.pictures.figure import SMALL_POINTS, TEXT_POINTS, new_figure, save
+from odradek.pipeline.pictures.palette import BLUE, FAINT, GREEN, INK, LINE, ORANGE, PAPER, PURPLE, VERMILION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -21,8 +18,16 @@ if TYPE_CHECKING:
     from odradek.pipeline.eos.record import Record
     from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
-INK, FAINT, COMMITTED, SEEN, KILL = "#22303c", "#8a97a3", "#2a7fb8", "#e08a1e", "#c62f3b"
-COPIED = "#3f8f4f"
+HEIGHT_INCHES: Final = 10.0
+HEADROOM: Final = 1.3
+"""Top of the timeline, as a multiple of the greatest number of flights. Numbers of kills are above the curves."""
+MARKERS: Final = 0.2
+"""Height of the rows of markers below the curves, relative to the greatest number of flights."""
+BAND_ALPHA: Final = 0.3
+LABEL_MINUTES: Final = 4.0
+"""Distance of a number from its dot."""
+LIST_LINE: Final = 0.05
+"""Height of a line of a list, relative to the axes."""
 Series = list[tuple[float, int]]
 
 
@@ -36,27 +41,17 @@ def cumulative(steps: Series, start: float) -> tuple[list[float], list[float]]:
     return seconds, totals
 
 
-def write_plot(path: Path, campaign: Campaign, copies: Record, results: JobResults, headline: str) -> None:
-    """Write the plot as PNG."""
-    delays = results.delays
-    assert delays is not None
-    style: dict[Any, Any] = {
-        "font.size": 10,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-    }
-    with plt.rc_context(style):
-        figure = plt.figure(figsize=(15, 10), dpi=130, layout="constrained")
-        grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.15), width_ratios=(1.0, 1.25))
-        top = grid[0, :].subgridspec(1, 2, width_ratios=(1.0, 0.24), wspace=0.02)
-        timeline(figure.add_subplot(top[0]), figure.add_subplot(top[1]), campaign, copies, results)
-        heat_map(figure.add_subplot(grid[1, 0]), delays)
-        dumbbells(figure.add_subplot(grid[1, 1]), delays)
-        figure.suptitle(headline, fontsize=15, fontweight="bold", x=0.01, ha="left")
-        figure.savefig(path)
-        plt.close(figure)
+def write_plot(
+    path: Path, campaign: Campaign, copies: Record, results: JobResults, headline: str, airlines: Mapping[str, str]
+) -> None:
+    """Write the picture as SVG and as PNG. `airlines` has the names of the airlines by carrier code."""
+    assert results.delays is not None
+    with new_figure(HEIGHT_INCHES) as figure:
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1.0, 1.0))
+        timeline(upper, campaign, copies, results)
+        delays(lower, results.delays, airlines)
+        figure.suptitle(headline, x=0.01, ha="left")
+        save(figure, path, headline)
 
 
 def copied(copies: Record, results: JobResults) -> Series:
@@ -67,85 +62,96 @@ def copied(copies: Record, results: JobResults) -> Series:
     return sorted((ended_at, int(rows.get(batch, 0))) for batch, ended_at in ends.items())
 
 
-def timeline(axes: Any, legend: Any, campaign: Campaign, copies: Record, results: JobResults) -> None:
+def timeline(figure: Any, campaign: Campaign, copies: Record, results: JobResults) -> None:
     """Plot the committed rows, the rows that Spark has read, and the copies over time.
 
-    Producer kills are lines, driver kills are triangles, broker outages are areas, aborted transactions are ticks.
-    `legend` lists the kills.
+    A legend names each line, band and marker. Two lists describe the numbered kills of the producer, and the bands of
+    killed brokers.
     """
+    axes, side = figure.subplots(1, 2, width_ratios=(1.0, 0.42))
     start = campaign.began
-    written = cumulative(campaign.commits, start)
-    read = cumulative(results.batches, start)
-    axes.fill_between(*written, step="post", color=COMMITTED, alpha=0.15, linewidth=0)
-    axes.step(*written, where="post", color=COMMITTED, linewidth=2, label="committed by the producer")
-    axes.step(*read, where="post", color=SEEN, linewidth=2, label="read by Spark, read_committed")
-    axes.step(*cumulative(copied(copies, results), start), where="post", color=COPIED, linewidth=2, label="copied")
-    kills = [at - start for at, _ in copies.times]
-    axes.plot(kills, [0.0] * len(kills), "^", color=KILL, markersize=9, clip_on=False, label="driver killed")
+    written, read = cumulative(campaign.commits, start), cumulative(results.batches, start)
     top = max(written[1][-1], read[1][-1], 0.001)
-    for kill in campaign.kills:
-        x = kill.at - start
-        axes.axvline(x, color=KILL, linewidth=1.8 if kill.in_window else 1.0, linestyle="-" if kill.in_window else "--")
-        badge = {"boxstyle": "circle,pad=0.25", "color": KILL}
-        axes.text(x, top * 1.17, kill.plan.number, color="white", ha="center", va="center", fontsize=9, bbox=badge)
-    kill_lines = [f"{kill.plan.number}  {kill_description(kill)}" for kill in campaign.kills]
-    for outage in campaign.broker_outages or ():
-        x = outage.killed_at - start
-        axes.axvspan(x, outage.in_sync_at - start, color=KILL, alpha=0.12, linewidth=0)
-        axes.text(x, top * 1.06, f" {outage.kill.target}", color=KILL, va="center", fontsize=9)
-        kill_lines.append(f"{outage.gap(campaign.commits):.2f} s without a commit: {outage.kill.target} killed")
-    legend.axis("off")
-    legend.text(0.0, 0.62, "\n".join(["SIGKILL to the producer", *kill_lines]), color=KILL, va="top", linespacing=1.6)
-    ticks = [time_of_abort - start for time_of_abort in campaign.aborts]
-    label = f"aborted transactions ({len(ticks):,})"
-    axes.plot(ticks, [-top * 0.035] * len(ticks), "|", color=INK, markersize=7, alpha=0.35, label=label)
-    axes.set(xlabel="seconds", ylabel="thousand flights", ylim=(-top * 0.07, top * 1.26), xlim=(0, None))
-    legend.legend(*axes.get_legend_handles_labels(), loc="upper left", frameon=False, borderpad=0, borderaxespad=0)
-    hide_frame(axes)
+    for color, label, curve in (
+        (BLUE, "committed by the producer", written),
+        (ORANGE, "read by Spark (read_committed)", read),
+        (GREEN, "copied by the exactly-once sink", cumulative(copied(copies, results), start)),
+    ):
+        axes.step(*curve, where="post", color=color, label=label)
+    for number, outage in enumerate(campaign.broker_outages or ()):
+        begin, end = outage.killed_at - start, outage.in_sync_at - start
+        label = "broker killed, until in sync again" if number == 0 else ""
+        axes.axvspan(begin, end, color=PURPLE, alpha=BAND_ALPHA, linewidth=0, label=label)
+        axes.text((begin + end) / 2, top * 1.08, outage_name(number), ha="center", va="center", fontweight="bold")
+    for number, kill in enumerate(campaign.kills):
+        x, label = kill.at - start, "producer killed" if number == 0 else ""
+        axes.plot([x, x], [0, top * 1.16], color=VERMILION, linewidth=1.2, label=label)
+        badge = {"boxstyle": "circle,pad=0.25", "facecolor": VERMILION, "edgecolor": "none"}
+        axes.text(
+            x, top * 1.21, kill.plan.number, color=PAPER, ha="center", va="center", fontsize=SMALL_POINTS,
+            fontweight="bold", bbox=badge,
+        )  # fmt: skip
+    driver_kills = [at - start for at, _ in copies.times]
+    axes.plot(driver_kills, [-top * MARKERS / 3] * len(driver_kills), "^", color=VERMILION, markersize=8,
+              label="driver of the copies killed")  # fmt: skip
+    aborts = [at - start for at in campaign.aborts]
+    axes.plot(aborts, [-top * MARKERS * 0.75] * len(aborts), "|", color=FAINT, markersize=7, alpha=0.5,
+              label=f"transaction aborted ({len(aborts):,})")  # fmt: skip
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.set(xlabel="seconds", ylabel="thousand flights", ylim=(-top * MARKERS, top * HEADROOM), xlim=(0, None))
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= top * 1.05])
+    axes.spines["bottom"].set_visible(False)
+    axes.set_title("Flights over time")
+    side.axis("off")
+    side.legend(*axes.get_legend_handles_labels(), loc="upper left", borderpad=0, borderaxespad=0)
+    kills = [f"{kill.plan.number}  {kill_description(kill)}" for kill in campaign.kills]
+    gaps = [
+        f"{outage_name(number)}  {outage.kill.target}: {outage.gap(campaign.commits):.2f} s"
+        for number, outage in enumerate(campaign.broker_outages or ())
+    ]
+    write_lists(side, {"Producer kills": kills, "Broker kills, and the longest time without a commit": gaps})
+
+
+def write_lists(axes: Any, lists: Mapping[str, list[str]]) -> None:
+    """Write lists from the bottom to the top. A list without lines is left out."""
+    height = 0.0
+    for heading, texts in reversed(list(lists.items())):
+        for text in reversed([heading, *texts] if texts else []):
+            weight = "bold" if text is heading else "normal"
+            axes.text(0.0, height, text, va="bottom", fontsize=SMALL_POINTS, fontweight=weight)
+            height += LIST_LINE
+        height += LIST_LINE / 2 if texts else 0.0
+
+
+def outage_name(number: int) -> str:
+    """Return the letter of the outage of a broker."""
+    return chr(ord("A") + number)
 
 
 def kill_description(kill: ProducerKill) -> str:
     return "between EndTxn and its response" if kill.in_window else f"last event: {kill.last_event}"
 
 
-def heat_map(axes: Any, delays: pd.DataFrame) -> None:
-    """Plot the 95th percentile of each carrier and origin as a colored cell."""
-    table = delays.pivot_table(index="carrier", columns="origin", values="p95").reindex(columns=list(ORIGINS))
-    table = table.loc[table.max(axis=1).sort_values(ascending=False).index]
-    axes.imshow(table.to_numpy(), cmap="YlOrRd", aspect="auto", vmin=0)
-    axes.set_xticks(range(len(ORIGINS)), ORIGINS)
-    axes.set_yticks(range(len(table)), table.index)
-    middle = table.max().max() * 0.62
-    for row, carrier in enumerate(table.index):
-        for column, origin in enumerate(ORIGINS):
-            value = table.loc[carrier, origin]
-            if not math.isnan(value):  # NaN: the carrier has no flights from this origin
-                color = "white" if value > middle else INK
-                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=color, fontsize=9)
-    axes.set_title("95th percentile of the departure delay, minutes", loc="left", fontsize=11)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-
-
-def dumbbells(axes: Any, delays: pd.DataFrame) -> None:
-    """Plot mean and 95th percentile of each carrier and origin. The area of a dot is the number of flights."""
-    table = delays.sort_values("p95").reset_index(drop=True)
-    positions = list(range(len(table)))
-    axes.hlines(positions, table["mean"], table["p95"], color=FAINT, linewidth=1.2, alpha=0.7)
-    sizes = 12 + 260 * table["flights"] / max(table["flights"].max(), 1)
-    axes.scatter(table["mean"], positions, s=26, color=COMMITTED, zorder=3, label="mean")
-    axes.scatter(
-        table["p95"], positions, s=sizes, color=SEEN, alpha=0.85, zorder=3, label="95th percentile (area: flights)"
-    )
-    axes.set_yticks(positions, [f"{row.carrier} {row.origin}" for row in table.itertuples()], fontsize=7.5)
-    axes.set_title("Departure delay by carrier and origin, minutes", loc="left", fontsize=11)
-    axes.grid(axis="x", color=FAINT, alpha=0.25)
-    axes.set_ylim(-0.8, len(table) - 0.2)
-    axes.legend(loc="lower right", frameon=False)
-    hide_frame(axes)
-
-
-def hide_frame(axes: Any) -> None:
-    """Hide the upper and right border of a plot."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
+def delays(figure: Any, found: pd.DataFrame, airlines: Mapping[str, str]) -> None:
+    """Plot mean and 95th percentile of the departure delay: one chart per origin, one row per carrier."""
+    order = found.groupby("carrier")["p95"].max().sort_values()
+    rows = {carrier: row for row, carrier in enumerate(order.index)}
+    charts = figure.subplots(1, len(ORIGINS), sharex=True, sharey=True)
+    for axes, origin in zip(charts, ORIGINS, strict=True):
+        own = found[found["origin"] == origin]
+        positions = [rows[carrier] for carrier in own["carrier"]]
+        axes.hlines(positions, own["mean"], own["p95"], color=FAINT, linewidth=1.2)
+        axes.plot(own["mean"], positions, "o", color=BLUE, label="mean")
+        axes.plot(own["p95"], positions, "D", color=ORANGE, label="95th percentile")
+        for position, value in zip(positions, own["p95"], strict=True):
+            axes.text(value + LABEL_MINUTES, position, f"{value:.0f}", va="center", fontsize=SMALL_POINTS, color=INK)
+        axes.set_title(f"from {origin}", fontsize=TEXT_POINTS)
+        axes.set_xlabel("minutes")
+        axes.set_ylim(-0.7, len(rows) - 0.3)
+        axes.set_yticks(list(rows.values()), [airlines.get(carrier, carrier) for carrier in rows])
+        axes.grid(axis="y", color=LINE)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+    charts[0].set_xlim(0, order.max() * 1.12 + LABEL_MINUTES)
+    figure.suptitle("Departure delay by airline, as the Spark job computed it", x=0.01, ha="left")
+    figure.legend(*charts[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from odradek.pipeline.flights.progress_topic import Progress
     from odradek.pipeline.producer.supervisor import Campaign
 
+PLOT = "flights.svg"
+"""Name of the picture. A PNG of the same name is beside it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -93,7 +96,7 @@ def missing_faults(campaign: Campaign, copies: Record, uncommitted: int) -> list
 
 
 def report(console: Console, options: argparse.Namespace, evidence: Evidence, started: float) -> bool:
-    """Verify the results, print tables, and write flights.png and result.json. Return True if the run passed."""
+    """Verify the results, print tables, and write the picture and result.json. Return True if the run passed."""
     results, campaign, progress = evidence.results, evidence.campaign, evidence.progress
     assert results.seen is not None
     assert results.delays is not None
@@ -105,17 +108,18 @@ def report(console: Console, options: argparse.Namespace, evidence: Evidence, st
     passed = verification.passed and copies.passed and not missing and all(each.ok for each in evidence.audits)
     headline = (
         f"{verification.seen:,} of {verification.expected:,} flights in {len(evidence.hours):,} transactions: "
-        f"{verification.lost:,} lost, {verification.duplicated:,} duplicated; "
+        f"{verification.lost:,} lost, {verification.duplicated:,} duplicated\n"
         f"{copies.rows.seen:,} copied in {copies.batches} batches: "
         f"{copies.rows.lost:,} lost, {copies.rows.duplicated:,} duplicated"
     )
-    plot = options.out / "flights.png"
-    write_plot(plot, campaign, evidence.copies, results, headline)
+    plot = options.out / PLOT
+    airlines = load_airline_names()
+    write_plot(plot, campaign, evidence.copies, results, headline, airlines)
     seconds = time.monotonic() - started
     content = summary(options, evidence, verification, copies, uncommitted, missing)
     content |= {"passed": passed, "seconds": round(seconds, 1)}
     (options.out / "result.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    console.print(show.delays_table(results.delays, load_airline_names()))
+    console.print(show.delays_table(results.delays, airlines))
     console.print(show.kills_table(campaign.kills, committed_attempts(progress)))
     console.print(show.driver_kills_table(evidence.copies))
     console.print(show.result_panel(verification, copies, passed, uncommitted, missing))

@@ -185,7 +185,7 @@ def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, lo
     page = result.report.read_text()
     titles = ["Decisions per minute", "Latency", "Open and in-doubt transactions", "Partitions that are held back"]
     for title in [*titles, "Epoch churn", "Coordinator partitions"]:
-        assert f'<img alt="{title}" src="data:image/svg+xml;base64,' in page
+        assert f"<title>{title}</title>" in page
     assert "no violation" in page
     assert not re.search(r"(src|href)=.?http", page)
 

@@ -140,6 +140,7 @@ def run_demo(out: Path, rows: int, seed: int, *options: str) -> tuple[dict[str, 
     assert "PASSED" in output
     assert f"seed {seed}" in output
     assert (out / "flights.png").read_bytes().startswith(b"\x89PNG")
+    assert "Envoy Air" in (out / "flights.svg").read_text()
     return result, output
 
 

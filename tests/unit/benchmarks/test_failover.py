@@ -38,15 +38,21 @@ def test_load_continues_until_acknowledgments_are_steady() -> None:
     assert not acks._steady(0.0)
     acks.times = [number / 10 for number in range(60)]
     assert acks._steady(0.0)
+    assert not acks._steady(0.0, seconds_min=7.0)
     acks.times = [number / 10 for number in range(20)] + [4.0]
     assert not acks._steady(0.0)
 
 
-def test_chart_shows_both_systems(tmp_path: Path) -> None:
+def test_chart_shows_both_systems_over_the_same_time(tmp_path: Path) -> None:
     kills = {"a leader": {"odradek": STEADY, "kafka": INTERRUPTED}}
     text = as_text(kills)
     assert "longest gap 0.10 s" in text
     assert "longest gap 2.50 s" in text
     assert sum(buckets(INTERRUPTED, 10.0)) == len([second for second in INTERRUPTED.acknowledged if second >= -2.0])
-    draw(kills, tmp_path / "kill.png")
-    assert (tmp_path / "kill.png").stat().st_size > 1000
+    draw(kills, tmp_path / "kill.svg")
+    picture = (tmp_path / "kill.svg").read_text()
+    assert "2.5 s without an acknowledgment" in picture
+    assert "0.1 s without an acknowledgment" in picture
+    assert "prefers-color-scheme: dark" in picture
+    assert picture.count("not measured") == 1, "only the shorter load"
+    assert (tmp_path / "kill.png").read_bytes().startswith(b"\x89PNG")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, is_balanced, table
+from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, is_balanced
+from benchmarks.growth_chart import table
 from benchmarks.measured_broker import RECORD_NS, VARIABLE, MeasuredLoop, read_callbacks
+from benchmarks.recording import GrowthRun
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 
 if TYPE_CHECKING:
@@ -54,7 +56,11 @@ def test_long_callbacks_are_recorded_with_their_names(tmp_path: Path, monkeypatc
 
 
 def test_the_table_has_a_column_per_run_and_a_row_per_figure() -> None:
-    rows = table({"Odradek 1,000": {"gap s": 1.0}, "Odradek 5,000": {"gap s": 2.0, "clean stop: s": 3.0}}).splitlines()
+    runs = [
+        GrowthRun("Odradek", 1_000, {"gap s": 1.0}),
+        GrowthRun("Odradek", 5_000, {"gap s": 2.0, "clean stop: s": 3.0}),
+    ]
+    rows = table(runs).splitlines()
     assert rows[0] == "| figure | Odradek 1,000 | Odradek 5,000 | target at 10,000 |"
     assert rows[2:] == ["| gap s | 1.00 | 2.00 |  |", "| clean stop: s |  | 3.00 | 3 |"]
 

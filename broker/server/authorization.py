@@ -13,5 +13,6 @@ def authorizer_of(config: Config, metadata: MetadataCache) -> Authorizer:
     if not config.authorizer_class_name:
         return AllowAll()
     authorizer = StandardAuthorizer(super_users(config), allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+    metadata.prepare_snapshots(authorizer.prepare)
     metadata.subscribe(authorizer.on_metadata)
     return authorizer

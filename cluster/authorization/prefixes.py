@@ -1,4 +1,4 @@
-"""Set of prefixes that finds the prefixes of a name in one binary search."""
+"""Set of prefixes that finds the longest prefix of a name by one binary search."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -12,13 +12,15 @@ class Prefixes:
     a name that begins with it also begins with it.
     """
 
+    __slots__ = ("_ordered", "_shorter")
+
     def __init__(self) -> None:
         self._ordered: list[str] = []
         self._shorter: dict[str, str | None] = {}
 
     def add(self, prefix: str) -> None:
         """Add a prefix that the set does not have."""
-        shorter = next(self.of(prefix), None)
+        shorter = self.longest(prefix)
         at = bisect_left(self._ordered, prefix)
         for each in self._beginning_with(prefix, at):
             if self._shorter[each] == shorter:
@@ -35,14 +37,13 @@ class Prefixes:
             if self._shorter[each] == prefix:
                 self._shorter[each] = shorter
 
-    def of(self, name: str) -> Iterator[str]:
-        """Return the prefixes of `name`, from the longest on."""
+    def longest(self, name: str) -> str | None:
+        """Return the longest prefix of `name`, or None if the set has none."""
         at = bisect_right(self._ordered, name)
         found = self._ordered[at - 1] if at else None
-        while found is not None:
-            if name.startswith(found):
-                yield found
+        while found is not None and not name.startswith(found):
             found = self._shorter[found]
+        return found
 
     def _beginning_with(self, prefix: str, at: int) -> Iterator[str]:
         """Return the elements from the index `at` on that begin with `prefix`. They are consecutive."""

@@ -11,12 +11,15 @@ from odradek.cluster.metadata.records import decode_record
 from odradek.cluster.metadata.snapshot import delta_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.raft.batches import LogBatch
     from odradek.cluster.raft.messages import EpochEnd
 
 MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
+SnapshotPreparer: TypeAlias = "Callable[[int], Callable[[MetadataDelta, MetadataRecord], None]]"
+"""Receives the offset of a snapshot, and returns a function that receives each record of it after its replay."""
 Condition: TypeAlias = "Callable[[MetadataImage], bool]"
 
 
@@ -26,22 +29,28 @@ class SnapshotLoad:
     The published image stays unchanged until `done`.
     """
 
-    def __init__(self, snapshot: EpochEnd, on_loaded: Callable[[MetadataImage], None]) -> None:
+    def __init__(
+        self, snapshot: EpochEnd, preparers: Iterable[SnapshotPreparer], on_loaded: Callable[[MetadataDelta], None]
+    ) -> None:
         self._offset = snapshot.end_offset - 1
         self._epoch = snapshot.epoch
         self._on_loaded = on_loaded
         self._delta = MetadataDelta(EMPTY_IMAGE)
+        self._prepare = [preparer(self._offset) for preparer in preparers]
 
     def take(self, batches: Sequence[LogBatch]) -> None:
         """Replay batches of the snapshot. Raise UnsupportedMetadata, InconsistentMetadata or Malformed."""
         for batch in batches:
             for _, value in batch.records:
-                self._delta.replay(self._offset, self._epoch, decode_record(value))
+                record = decode_record(value)
+                self._delta.replay(self._offset, self._epoch, record)
+                for prepare in self._prepare:
+                    prepare(self._delta, record)
 
     def done(self) -> None:
         """Publish the image."""
         self._delta.skip_to(self._offset, self._epoch)
-        self._on_loaded(self._delta.build())
+        self._on_loaded(self._delta)
 
 
 class MetadataCache:
@@ -56,6 +65,11 @@ class MetadataCache:
         self._delta = MetadataDelta(EMPTY_IMAGE)
         self._subscribers: list[MetadataSubscriber] = []
         self._waiting: list[tuple[Condition, Future[None]]] = []
+        self._preparers: list[SnapshotPreparer] = []
+
+    def prepare_snapshots(self, preparer: SnapshotPreparer) -> None:
+        """Call `preparer` before each later snapshot, for work that takes too long in the callback of its image."""
+        self._preparers.append(preparer)
 
     def subscribe(self, subscriber: MetadataSubscriber) -> None:
         """Call `subscriber` after each later change. It must not raise: other subscribers depend on the change, too."""
@@ -101,10 +115,11 @@ class MetadataCache:
 
     def on_snapshot(self, snapshot: EpochEnd) -> SnapshotLoad:
         """Return the visitor of a snapshot that replaces all records so far."""
-        return SnapshotLoad(snapshot, self._loaded)
+        return SnapshotLoad(snapshot, self._preparers, self._loaded)
 
-    def _loaded(self, image: MetadataImage) -> None:
-        self._publish(delta_between(self.image, image), image)
+    def _loaded(self, delta: MetadataDelta) -> None:
+        image = delta.build()
+        self._publish(delta if self.image is EMPTY_IMAGE else delta_between(self.image, image), image)
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image

@@ -13,7 +13,7 @@ from odradek.protocol.errors import Malformed, Refusal
 from odradek.runtime.rest import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from odradek.cluster.raft.messages import Entry, EpochEnd
     from odradek.cluster.raft.ports import RaftStorage
@@ -155,13 +155,37 @@ class Delivery:
             self._on_failure(error)
 
     async def _deliver_from_log(self) -> None:
+        start = self._delivered
         try:
-            batches = await read_batches(self._storage, self._delivered, self._committed)
+            data = await self._storage.read(start, self._committed, LOG_READ_BYTES_MAX)
         except (OSError, Refusal):
-            if self._delivered >= self._storage.log_start_offset:
+            if start >= self._storage.log_start_offset:
                 raise
             return  # a snapshot has replaced the log during the read
-        self._deliver(batches)
+        await self._deliver_in_turns(decode_parts(data, RECORDS_PER_PART))
+        if self._delivered == start and start >= self._storage.log_start_offset:
+            raise _ends(start, self._committed)
+
+    async def _deliver_in_turns(self, parts: Iterable[LogBatch]) -> None:
+        """Deliver batches, about TURN_BYTES_MAX in one turn of the event loop. A large batch is prepared in parts."""
+        complete: list[LogBatch] = []
+        large: list[LogBatch] = []
+        size = 0
+        for part in parts:
+            size += part.size
+            if part.size:
+                complete += [*large, part]
+                large = []
+                if size < TURN_BYTES_MAX:
+                    continue
+            self._deliver(complete)
+            complete, size = [], 0
+            if not part.size:
+                large.append(part)
+                for prepare in tuple(self.preparing_listeners):
+                    prepare((part,))
+            await sleep(0)
+        self._deliver(complete)
 
     async def _deliver_snapshot(self, snapshot: EpochEnd) -> None:
         visitors = [listener(snapshot) for listener in tuple(self.snapshot_listeners)]
@@ -191,5 +215,9 @@ async def read_batches(storage: RaftStorage, offset: int, end: int) -> list[LogB
     """Return some batches from `offset` on, up to `end`. Raise OSError, also if there are none."""
     batches = list(decode_batches(await storage.read(offset, end, LOG_READ_BYTES_MAX)))
     if not batches:
-        raise OSError(f"the metadata log ends at offset {offset}, not at {end}")
+        raise _ends(offset, end)
     return batches
+
+
+def _ends(offset: int, end: int) -> OSError:
+    return OSError(f"the metadata log ends at offset {offset}, not at {end}")

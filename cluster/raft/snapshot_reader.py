@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.batches import BATCH_BYTES_MAX, LogBatch
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.messages import EpochEnd
     from odradek.cluster.raft.ports import RaftStorage
 
-SNAPSHOT_READ_BYTES_MAX: Final = 256 * 1024
-"""Maximum bytes of one read, so that decoding blocks the event loop only briefly."""
+SNAPSHOT_READ_BYTES_MAX: Final = 16 * 1024
+"""Maximum bytes of one read, whose batches are decoded and replayed in one turn of the event loop: about 200 records,
+which take 4 ms."""
 
 
 async def read_snapshot(storage: RaftStorage, snapshot: EpochEnd) -> AsyncIterator[list[LogBatch]]:
@@ -30,6 +32,8 @@ async def read_snapshot(storage: RaftStorage, snapshot: EpochEnd) -> AsyncIterat
     begun = False
     ended = False
     while position < size:
+        if position:
+            await sleep(0)
         piece = await storage.read_snapshot(snapshot, position, SNAPSHOT_READ_BYTES_MAX)
         if piece is None or not piece.data:
             raise Malformed(f"snapshot {snapshot.end_offset}-{snapshot.epoch} ends at byte {position}")

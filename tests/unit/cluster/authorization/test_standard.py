@@ -1,18 +1,24 @@
 """StandardAuthorizer: decisions, their deciding rules, remembered decisions, and examined entries."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from odradek.cluster.authorization.index import AclIndex
 from odradek.cluster.authorization.standard import DECISIONS_PER_GENERATION_MAX, StandardAuthorizer
 from odradek.cluster.authorizer import ANONYMOUS, CLUSTER_NODE, Principal, Rule
+from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import encode_record
+from odradek.cluster.metadata.replay.acls import acl_record
 from odradek.cluster.metadata.snapshot import delta_between
+from odradek.cluster.raft.batches import LogBatch
+from odradek.cluster.raft.messages import EpochEnd
 from odradek.protocol.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 
 ALICE = Principal("User", "alice")
@@ -163,6 +169,11 @@ def test_any_resource_is_allowed_unless_each_allow_is_dominated(acls: tuple[Acl,
 
 def executed_lines(made: StandardAuthorizer, name: str) -> int:
     """Return the number of lines that one decision executes."""
+    return lines_of(lambda: made.decide(ALICE, HOST, Op.READ, R.TOPIC, name))
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """Return the number of lines that one call executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -172,7 +183,7 @@ def executed_lines(made: StandardAuthorizer, name: str) -> int:
 
     sys.settrace(trace)
     try:
-        made.decide(ALICE, HOST, Op.READ, R.TOPIC, name)
+        call()
     finally:
         sys.settrace(None)
     return count
@@ -207,3 +218,58 @@ def test_remembered_decisions_are_bounded_and_need_no_look_up() -> None:
     assert len(made._recent) + len(made._former) <= 2 * DECISIONS_PER_GENERATION_MAX
     made.decide(ALICE, HOST, Op.READ, R.TOPIC, "x" * 1_000)
     assert not any(len(name or "") == 1_000 for _, _, name, _, _ in made._recent)
+
+
+def loaded(cache: MetadataCache, acls: Mapping[UUID, Acl], offset: int) -> None:
+    """Load a snapshot with these ACLs into the cache."""
+    load = cache.on_snapshot(EpochEnd(1, offset + 1))
+    records = tuple((None, encode_record(acl_record(acl_id, each))) for acl_id, each in acls.items())
+    for at in range(0, len(records), 10):
+        load.take([LogBatch(at, at + 9, 1, records[at : at + 10])])
+    load.done()
+
+
+def test_acls_of_a_snapshot_are_indexed_before_its_image_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, cache = StandardAuthorizer(), MetadataCache()
+    cache.prepare_snapshots(made.prepare)
+    added: list[Acl] = []
+    original = AclIndex.add
+
+    def add(index: AclIndex, each: Acl) -> None:
+        added.append(each)
+        original(index, each)
+
+    monkeypatch.setattr(AclIndex, "add", add)
+    cache.subscribe(lambda *_: added.clear())
+    cache.subscribe(made.on_metadata)
+    first = {UUID(int=number): acl(Op.READ, f"topic-{number}") for number in range(100)}
+    loaded(cache, first, 100)
+    assert not added
+    assert allows(made, Op.READ, "topic-99")
+    second = {UUID(int=number): acl(Op.READ, f"topic-{number}") for number in range(50, 101)}
+    unfinished = cache.on_snapshot(EpochEnd(1, 150))
+    unfinished.take([LogBatch(0, 0, 1, ((None, encode_record(acl_record(UUID(int=7), acl(Op.WRITE)))),))])
+    loaded(cache, second, 200)
+    assert not added
+    decided = [allows(made, Op.READ, f"topic-{number}") for number in (49, 50, 100)]
+    assert (decided, allows(made, Op.WRITE)) == ([False, True, True], False)
+    record = encode_record(acl_record(UUID(int=8), acl(Op.WRITE)))
+    cache.on_committed([LogBatch(201, 201, 1, ((None, record),))])
+    assert allows(made, Op.WRITE)
+
+
+def test_nested_prefixes_need_no_pass_over_them() -> None:
+    lines = {
+        count: executed_lines(authorizer(*(acl(Op.READ, "a" * n, prefixed=True) for n in range(1, count))), "a" * 249)
+        for count in (10, 250)
+    }
+    assert lines[250] == lines[10]
+
+
+def test_denied_prefixes_are_not_read_to_decide_on_any_resource() -> None:
+    def lines(count: int) -> int:
+        made = authorizer(acl(Op.WRITE), *(acl(Op.WRITE, f"d{n:04}", deny=True, prefixed=True) for n in range(count)))
+        made.decide(ALICE, HOST, Op.WRITE, R.TOPIC, "u")  # parses the address of the client
+        return lines_of(lambda: made.decide_any(ALICE, HOST, Op.WRITE, R.TOPIC))
+
+    assert lines(1_000) == lines(10)

@@ -132,3 +132,29 @@ async def test_batches_behind_a_large_one_end_its_rests(
     await receiver.deliver(len(large) + behind)
     assert not receiver.failures
     assert rests == resumed
+
+
+async def test_long_log_is_delivered_in_turns_and_its_large_batch_in_parts() -> None:
+    storage = MemoryRaftStorage()
+    small, large = [(None, bytes(1_000))] * 10, [(None, bytes(500))] * (2 * RECORDS_PER_PART + 1)
+    base = 0
+    for records in (*[small] * 8, large, small):
+        data = encode_records(records, base_offset=base, epoch=1, now_ms=0)
+        storage.batches.append(data)
+        base += len(records)
+    receiver = Receiver(storage, lambda: None)
+    delivered: list[list[LogBatch]] = []
+    prepared: list[tuple[int, int]] = []
+    receiver.delivery.committed_listeners.append(lambda batches: delivered.append(list(batches)))
+    receiver.delivery.preparing_listeners.append(
+        lambda batches: prepared.append((sum(map(len, delivered)), len(batches[0].records)))
+    )
+    await receiver.deliver(base)
+    assert not receiver.failures
+    offsets = [offset for turn in delivered for batch in turn for offset in (batch.base_offset, batch.last_offset)]
+    assert offsets == sorted(offsets)
+    assert (offsets[0], offsets[-1]) == (0, base - 1)
+    sizes = [sum(len(value or b"") for batch in turn for _, value in batch.records) for turn in delivered]
+    assert max(sizes) == sum(len(value) for _, value in large)
+    assert all(size <= 2 * TURN_BYTES_MAX for size in sizes if size < max(sizes))
+    assert prepared == [(8, RECORDS_PER_PART)] * 2  # after the delivery of the eight batches before it

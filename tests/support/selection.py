@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TESTS = Path(__file__).resolve().parents[1]
-FOLDER_GROUPS = (("interop",), ("chaos", "pipeline"), ("sim", "machines", "wire"))
+FOLDER_GROUPS = (("interop",), ("chaos", "pipeline"), ("sim", "machines", "wire", "browser"))
 """Folders of long tests.
 
 The tests of one group start in one worker, because they share processes: Kafka's tools and brokers, Spark.

@@ -1,0 +1,49 @@
+"""A browser, a cluster with transactions in all states, and a console of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek import LocalCluster
+from tests.support.browser import chromium, console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.browser import Browser
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "assets" / "console"
+BROKERS = 3
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    """One browser for all tests of a process."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def cluster(chrome: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers. They are not started if there is no browser."""
+    with LocalCluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(cluster: LocalCluster) -> Iterator[str]:
+    """Address of a console that may change the cluster."""
+    with console(cluster.bootstrap, "--allow-actions") as running:
+        yield running
+
+
+@pytest.fixture
+def browser(chrome: Browser, address: str) -> Iterator[Browser]:
+    """The browser, without traces of the test before. No page may cause an error, or contact another host."""
+    chrome.use(address)
+    yield chrome
+    assert chrome.errors() == []
+    assert chrome.requested_hosts() <= {address.removeprefix("http://")}

@@ -1,0 +1,169 @@
+"""Debian's Chromium, driven by Selenium, against a console that runs as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.support.command_line import ODRADEK, TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+CHROMIUM: Final = shutil.which("chromium")
+CHROMEDRIVER: Final = shutil.which("chromedriver")
+PAGE_S: Final = 60.0
+"""Maximum seconds until a page shows what a test waits for. It only bounds a test that fails."""
+WIDTH, HEIGHT = 1280, 860
+"""Size of the window, and of screenshots, in pixels."""
+SEVERE: Final = "SEVERE"
+
+
+class Browser:
+    """One window of Chromium on the pages of one console."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+        self._address = ""
+
+    def use(self, address: str) -> None:
+        """Forget cookies, logs and pages of the test before, and take the address of a console."""
+        self.driver.get("about:blank")
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self.dark(on=False)
+        self.requested_hosts()
+        self._log("browser")
+        self._address = address
+
+    def open(self, path: str) -> None:
+        """Load a page of the console."""
+        self.driver.get(self._address + path)
+
+    @property
+    def path(self) -> str:
+        """Return path and query of the page."""
+        parts = urlsplit(self.driver.current_url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+    def text(self, selector: str = "body") -> str:
+        """Return the visible text of the first element that a selector finds."""
+        return str(self.driver.find_element(By.CSS_SELECTOR, selector).text)
+
+    def count(self, selector: str) -> int:
+        """Return the number of elements that a selector finds."""
+        return len(self.driver.find_elements(By.CSS_SELECTOR, selector))
+
+    def click(self, selector: str) -> None:
+        """Click the first element that a selector finds."""
+        self.driver.find_element(By.CSS_SELECTOR, selector).click()
+
+    def fill(self, selector: str, text: str) -> None:
+        """Replace the text of an input."""
+        field = self.driver.find_element(By.CSS_SELECTOR, selector)
+        field.clear()
+        field.send_keys(text)
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after the other, on the element with the focus."""
+        for key in keys:
+            ActionChains(self.driver).send_keys(key).perform()
+
+    def script(self, source: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        return self.driver.execute_script(f"return {source}")
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until a condition is true. Elements that a refresh replaces meanwhile are looked up again."""
+        WebDriverWait(self.driver, PAGE_S, poll_frequency=0.05).until(lambda _: condition(), f"not seen: {what}")
+
+    def wait_for_text(self, text: str, selector: str = "body") -> None:
+        """Wait until an element shows a text."""
+        self.wait(lambda: text in self.text(selector), text)
+
+    def dark(self, *, on: bool) -> None:
+        """Prefer dark or light colors, as the settings of a system do."""
+        features = [{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def requested_hosts(self) -> set[str]:
+        """Return the hosts and ports to which the window has sent requests since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
+        addresses = [
+            each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"
+        ]
+        return {urlsplit(each).netloc for each in addresses if each.startswith(("http:", "https:", "ws:", "wss:"))}
+
+    def errors(self) -> list[str]:
+        """Return errors of scripts and of the content security policy since the last call."""
+        return [entry["message"] for entry in self._log("browser") if entry["level"] == SEVERE]
+
+    def _log(self, name: str) -> list[dict[str, Any]]:
+        """Return and forget the entries of a log of Chromium."""
+        entries: list[dict[str, Any]] = self.driver.execute("getLog", {"type": name})["value"]
+        return entries
+
+    def screenshot(self, path: Path) -> None:
+        """Write the visible part of the page as a PNG."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        assert self.driver.save_screenshot(str(path))
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Chromium without a screen. Skip the test if it is not installed."""
+    if CHROMIUM is None or CHROMEDRIVER is None:
+        pytest.skip("needs Chromium: apt-get install chromium chromium-driver")
+    options = Options()
+    options.binary_location = CHROMIUM
+    for argument in (
+        "--headless=new",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--no-first-run",
+        "--force-device-scale-factor=1",
+        "--hide-scrollbars",
+        f"--window-size={WIDTH},{HEIGHT}",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium refuses to run as root with a sandbox
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    try:
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False},
+        )
+        driver.set_page_load_timeout(PAGE_S)
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+@contextmanager
+def console(bootstrap: str, *options: str) -> Iterator[str]:
+    """Run `odradek console` as a user does, and yield its address."""
+    command = [str(ODRADEK), "console", "-b", bootstrap, "--listen", "127.0.0.1:0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            word, _, address = process.stdout.readline().strip().partition(" ")
+            assert word == "console"
+            yield address
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT_S)

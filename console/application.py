@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from odradek.console.pages import cluster, errors, login
+from odradek.console.pages import cluster, errors, login, topics
 from odradek.console.web.guard import Guard
 from odradek.console.web.headers import SecurityHeaders
 from odradek.console.web.render import STATIC
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from odradek.console.settings import Settings
 
-PAGES: Final = (login, cluster)
+PAGES: Final = (login, cluster, topics)
 """Modules of the pages. Each has ROUTES, and may have ACTIONS: routes that change the cluster."""
 
 

@@ -13,4 +13,4 @@ class Entry(NamedTuple):
     key: str
 
 
-NAVIGATION: Final = (Entry("/cluster", "Cluster", "c"),)
+NAVIGATION: Final = (Entry("/cluster", "Cluster", "c"), Entry("/topics", "Topics", "t"))

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 
 from odradek.console.web.guard import access_of
 from odradek.console.web.navigation import NAVIGATION
+from odradek.console.web.queries import address
 from odradek.version import __version__
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration}
-    environment.globals |= {"percent": percent, "UNKNOWN": UNKNOWN}
+    environment.globals |= {"address": address, "percent": percent, "UNKNOWN": UNKNOWN}
     return environment
 
 

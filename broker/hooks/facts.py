@@ -7,7 +7,8 @@ from uuid import UUID
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message, Struct, field_values
 
-GROUP_FIELDS: Final = ("group", "group_id", "groups_names", "group_ids")
+GROUP_FIELDS: Final = ("group", "group_id", "groups", "groups_names", "group_ids")
+TRANSACTION_FIELDS: Final = ("transactional_id", "transactional_ids")
 TOPIC_FIELDS: Final = ("topic", "topic_name", "topic_names")
 PARTITION_FIELDS: Final = ("partition", "partition_index", "index")
 """Fields with the number of a partition, in the structs of a topic."""
@@ -60,7 +61,7 @@ def _own_names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
             kind = "topics"
         elif field in GROUP_FIELDS:
             kind = "groups"
-        elif field == "transactional_id":
+        elif field in TRANSACTION_FIELDS:
             kind = "transactional_ids"
         else:
             continue

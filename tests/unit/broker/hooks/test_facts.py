@@ -13,6 +13,8 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 )
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -23,6 +25,7 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
@@ -52,6 +55,9 @@ PRODUCE = ProduceRequest(
         (CreateTopicsRequest(topics=[CreatableTopic(name="orders")]), (["orders"], [], [])),
         (JoinGroupRequest(group_id="g"), ([], ["g"], [])),
         (DeleteGroupsRequest(groups_names=["g", "h"]), ([], ["g", "h"], [])),
+        (DescribeGroupsRequest(groups=["g", "h"]), ([], ["g", "h"], [])),
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")]), ([], ["g"], [])),
+        (DescribeTransactionsRequest(transactional_ids=["shop", "b"]), ([], [], ["shop", "b"])),
         (OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t")]), (["t"], ["g"], [])),
         (
             TxnOffsetCommitRequest(

@@ -96,10 +96,6 @@ ABSENT_PARTS: Final[dict[str, tuple[Property, ...]]] = {
         _row("ssl.secure.random.implementation", STR, None, scope=PER_BROKER),
         _row("ssl.trustmanager.algorithm", STR, "PKIX", scope=PER_BROKER),
     ),
-    "A new certificate may have other names.": (
-        _row("ssl.allow.dn.changes", BOOL, False),
-        _row("ssl.allow.san.changes", BOOL, False),
-    ),
     "The limits of requests to other nodes are constants.": (
         _row("controller.quorum.append.linger.ms", INT, 25, low=0),
         _row("controller.quorum.fetch.max.bytes", INT, 1048576, low=1),

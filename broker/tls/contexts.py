@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
 
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Password
+from odradek.broker.tls.distinguished_name import subject_name
 from odradek.memory_files import memory_file
 from odradek.protocol.tls_stores import KeyStore, StoreUnusable, key_store, trust_store
+from odradek.protocol.tls_suites import SuitesUnusable, set_suites
 
 ReadFile = Callable[[str], bytes]
 """Return the content of a file. Raise OSError."""
@@ -22,7 +25,6 @@ TLS_ATTRIBUTES: Final = tuple(prop.attribute for prop in PROPERTIES.values() if 
 _STORE_PREFIXES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 _CLIENT_AUTHENTICATION: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -49,6 +51,40 @@ class Stores:
         if self.keys is None:
             return None
         return int(load_pem_x509_certificate(self.keys.chain).not_valid_after_utc.timestamp() * 1000)
+
+    @property
+    def names(self) -> "Names | None":
+        """The names in the node's certificate."""
+        if self.keys is None:
+            return None
+        certificate = load_pem_x509_certificate(self.keys.chain)
+        try:
+            hosts = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+        except ExtensionNotFound:
+            hosts = SubjectAlternativeName([])
+        subject = subject_name(certificate.public_bytes(Encoding.DER))
+        return Names(subject, frozenset(str(host.value) for host in hosts))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The subject of a certificate in the form of RFC 2253, and its host names and addresses."""
+
+    subject: str
+    hosts: frozenset[str]
+
+    def check_replacement(self, new: "Names", config: Config) -> None:
+        """Raise ConfigError if a certificate with the names `new` must not replace one with these, as in Kafka."""
+        if not config.ssl_allow_dn_changes and new.subject.casefold() != self.subject.casefold():
+            raise ConfigError(
+                f"ssl.keystore: the new certificate has the subject {new.subject} instead of {self.subject}; set "
+                "ssl.allow.dn.changes=true to permit it"
+            )
+        if not config.ssl_allow_san_changes and not self.hosts <= new.hosts:
+            raise ConfigError(
+                f"ssl.keystore: the new certificate lacks {', '.join(sorted(self.hosts - new.hosts))}; set "
+                "ssl.allow.san.changes=true to permit it"
+            )
 
 
 def server_context(config: Config, client_authentication: str, stores: Stores) -> ssl.SSLContext:
@@ -127,38 +163,15 @@ def _set_versions(context: ssl.SSLContext, config: Config) -> None:
     highest = _VERSIONS[config.ssl_protocol]
     versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols if _VERSIONS[name] <= highest]
     if config.ssl_cipher_suites:
-        versions = _set_suites(context, config.ssl_cipher_suites, versions)
+        try:
+            versions = set_suites(context, config.ssl_cipher_suites, versions)
+        except SuitesUnusable as error:
+            raise ConfigError(str(error)) from None
     if not versions:
         raise ConfigError("ssl.enabled.protocols: no version is left; check ssl.protocol and ssl.cipher.suites")
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each certificate in a truststore is trusted, as in Java
-
-
-def _set_suites(
-    context: ssl.SSLContext, suites: tuple[str, ...], versions: list[ssl.TLSVersion]
-) -> list[ssl.TLSVersion]:
-    """Set the cipher suites, and return the versions for which there is one. Raise ConfigError."""
-    known = {cipher["name"] for cipher in context.get_ciphers()}
-    names = [name for suite in suites if suite not in _SUITES_1_3 for name in (_library_name(suite),)]
-    for suite, name in zip((suite for suite in suites if suite not in _SUITES_1_3), names, strict=True):
-        if name not in known:
-            raise ConfigError(f"ssl.cipher.suites: {suite} is unknown or insecure; write its IANA name")
-    of_1_3 = [suite for suite in _SUITES_1_3 if suite in suites]
-    if ssl.TLSVersion.TLSv1_3 in versions and of_1_3 and len(of_1_3) < len(_SUITES_1_3):
-        missing = ", ".join(suite for suite in _SUITES_1_3 if suite not in suites)
-        raise ConfigError(f"ssl.cipher.suites: add {missing}; the suites of TLS 1.3 can only be enabled together")
-    if names:
-        context.set_ciphers(":".join(names))
-    usable = {ssl.TLSVersion.TLSv1_2: bool(names), ssl.TLSVersion.TLSv1_3: bool(of_1_3)}
-    return [version for version in versions if usable[version]]
-
-
-def _library_name(suite: str) -> str:
-    """Return OpenSSL's name of a cipher suite of TLS 1.2, given its IANA name."""
-    name = suite.removeprefix("TLS_").replace("_WITH_", "_").removeprefix("RSA_").replace("AES_", "AES")
-    name = name.replace("_CBC_", "_").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
-    return name.replace("_", "-")
 
 
 def files_of(config: Config) -> tuple[str, ...]:

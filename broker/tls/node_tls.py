@@ -11,6 +11,7 @@ from odradek.broker.config.property import ConfigError
 from odradek.broker.requests.listener import CLIENT
 from odradek.broker.tls.contexts import (
     TLS_ATTRIBUTES,
+    Names,
     ReadFile,
     client_context,
     files_of,
@@ -36,6 +37,8 @@ class Contexts:
     mapping: PrincipalMapping
     expires_ms: int | None
     """The end of the validity of the node's certificate, in ms since 1970."""
+    names: Names | None
+    """The names in the node's certificate."""
     source: Hashable
     """The values of the properties, and digests of the files."""
 
@@ -65,12 +68,19 @@ class ListenerTls:
         return self._contexts.expires_ms
 
     def changed(self, config: Config, read_file: ReadFile) -> Contexts | None:
-        """Return new contexts if the properties or the files have changed, otherwise None. Raise ConfigError.
+        """Return new contexts if the properties or the files have changed, otherwise None.
 
+        Raise ConfigError if no contexts can be made, or if the certificate has other names that are not permitted.
         It reads files, and the decryption of keys can take tens of milliseconds: call it in a thread.
         """
-        made = self._make(config, read_file, unless=self._contexts.source)
-        return None if made is self._contexts else made
+        used = self._contexts
+        made = self._make(config, read_file, unless=used.source)
+        if used.names is not None and made.names is not None:
+            try:
+                used.names.check_replacement(made.names, config)
+            except ConfigError as error:
+                raise ConfigError(f"{error} (listener {self.name})") from None
+        return None if made is used else made
 
     def use(self, contexts: Contexts) -> None:
         """Use `contexts` for new connections. Existing connections are not affected."""
@@ -115,6 +125,7 @@ class ListenerTls:
                 client_context(own, stores),
                 PrincipalMapping(own.ssl_principal_mapping_rules),
                 stores.expires_ms,
+                stores.names,
                 source,
             )
             if address.roles != (CLIENT,) and has_other_voters(config):

@@ -16,6 +16,7 @@ from odradek.protocol.tls_stores import (
     TRUST_STORE_PASSWORD,
     TRUST_STORE_TYPE,
 )
+from odradek.protocol.tls_suites import CIPHER_SUITES
 
 SECURITY_PROTOCOL: Final = "security.protocol"
 HOST_VERIFICATION: Final = "ssl.endpoint.identification.algorithm"
@@ -29,7 +30,7 @@ CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  the name of a property
 CALLBACK_HANDLER: Final = "sasl.login.callback.handler.class"
 SECURITY_PROPERTIES: Final = frozenset({
-    SECURITY_PROTOCOL, HOST_VERIFICATION, ENABLED_VERSIONS, VERSION, MECHANISM, JAAS_CONFIG, TOKEN_URL,
+    SECURITY_PROTOCOL, HOST_VERIFICATION, ENABLED_VERSIONS, VERSION, CIPHER_SUITES, MECHANISM, JAAS_CONFIG, TOKEN_URL,
     SCOPE, CLIENT_ID, CLIENT_SECRET, CALLBACK_HANDLER, KEY_STORE_TYPE,
     KEY_STORE_LOCATION, KEY_STORE_PASSWORD, KEY_STORE_CHAIN, KEY_STORE_KEY,
     KEY_PASSWORD, TRUST_STORE_TYPE, TRUST_STORE_LOCATION,
@@ -37,7 +38,6 @@ SECURITY_PROPERTIES: Final = frozenset({
 })  # fmt: skip
 """Properties of Kafka's clients that this client obeys."""
 REFUSED: Final = {
-    "ssl.cipher.suites": "remove it: the client offers the suites of OpenSSL",
     "ssl.engine.factory.class": "remove it: only Java can load the class",
     "sasl.client.callback.handler.class": "remove it: only Java can load the class",
     "sasl.login.class": "remove it: only Java can load the class",

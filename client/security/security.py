@@ -21,6 +21,7 @@ from odradek.client.security.tls import VERSIONS, Tls, context_of, reason_of
 from odradek.protocol.java_properties import parse_properties
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.protocol.tls_stores import StoreUnusable, key_store, trust_store
+from odradek.protocol.tls_suites import CIPHER_SUITES, SuitesUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,15 +131,20 @@ def _tls_of(given: Mapping[str, str], read: Callable[[str], bytes]) -> Tls:
             f"{HOST_VERIFICATION} is {algorithm}", "set it to https, or leave it empty to disable the verification"
         )
     try:
-        tls = Tls(trust_store(given, read), key_store(given, read), algorithm == "https", _versions(given))
+        trusted, keys = trust_store(given, read), key_store(given, read)
+        tls = Tls(trusted, keys, algorithm == "https", _versions(given), _suites(given))
         context_of(tls)  # connections use the same one
-    except StoreUnusable as error:
+    except (StoreUnusable, SuitesUnusable) as error:
         problem, _, remedy = str(error).rpartition("; ")
         raise InvalidArgument(problem or remedy, remedy if problem else "") from None
     except ssl.SSLError as error:
         problem = f"OpenSSL refuses the certificates ({reason_of(error)})"
         raise InvalidArgument(problem, "replace those of ssl.keystore.* or ssl.truststore.*") from None
     return tls
+
+
+def _suites(given: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(suite for name in given.get(CIPHER_SUITES, "").split(",") if (suite := name.strip()))
 
 
 def _versions(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client.errors import AuthenticationFailed, ClientError, ProtocolError
 from odradek.memory_files import memory_file
+from odradek.protocol.tls_suites import CIPHER_SUITES, SuitesUnusable, set_suites
 
 if TYPE_CHECKING:
     from odradek.protocol.tls_stores import KeyStore
@@ -43,20 +44,26 @@ class Tls:
         key_store: Private key and certificate of the client, for listeners that require one.
         verifies_host: Require that the certificate of a broker is valid for the host name of the connection.
         versions: Names of the versions to offer.
+        suites: IANA names of the cipher suites to offer. Empty: those of OpenSSL.
     """
 
     trusted: bytes | None = None
     key_store: KeyStore | None = None
     verifies_host: bool = True
     versions: tuple[str, ...] = tuple(VERSIONS)
+    suites: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
 def context_of(tls: Tls) -> ssl.SSLContext:
-    """Return the context of a client with these settings."""
+    """Return the context of a client with these settings. Raise SuitesUnusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = min(VERSIONS[name] for name in tls.versions)
-    context.maximum_version = max(VERSIONS[name] for name in tls.versions)
+    versions = [VERSIONS[name] for name in tls.versions]
+    if tls.suites:
+        versions = set_suites(context, tls.suites, versions)
+    if not versions:
+        raise SuitesUnusable(f"{CIPHER_SUITES}: no suite is one of {' or '.join(tls.versions)}; name one, or none")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.check_hostname = tls.verifies_host
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, a trusted certificate needs no issuer
     if tls.trusted is None:

@@ -293,7 +293,7 @@ def test_jks_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: 
 @pytest.mark.full
 def test_kafka_configs_replaces_a_certificate_and_hides_its_password(tmp_path: Path) -> None:
     with TlsBroker(tmp_path / "cluster", pem(tmp_path)) as broker:
-        renewed = issue("renewed", AUTHORITY, hosts=["127.0.0.1"])
+        renewed = issue("node", AUTHORITY, hosts=["127.0.0.1"])
         (tmp_path / "renewed.pem").write_text(renewed.key_pem(PASSWORD) + renewed.chain_pem)
         entity = ("--bootstrap-server", broker.plain, "--entity-type", "brokers", "--entity-name", "1")
         prefix = "listener.name.ssl.ssl."

@@ -36,6 +36,7 @@ from tests.support.raw_client import RawClient
 from tests.support.tls_rig import AUTHORITY, NODE, client_side
 
 ALICE = issue("alice", AUTHORITY)
+OTHER_NAMES = ("ssl.allow.dn.changes=true", "ssl.allow.san.changes=true")
 
 
 def node_config(folder: Path, *assignments: str) -> Config:
@@ -192,7 +193,7 @@ async def test_changed_file_is_used_for_new_connections_and_keeps_existing_ones(
 ) -> None:
     monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.05)
     with structlog.testing.capture_logs() as logs:
-        async with running(tmp_path) as node:
+        async with running(tmp_path, *OTHER_NAMES) as node:
             port = ports(node)["SSL"]
             existing = await RawClient.connect("127.0.0.1", port, tls=client_side())
             assert await peer_name(port) == "node"
@@ -229,7 +230,7 @@ async def test_dynamic_configuration_replaces_the_certificate_and_its_removal_re
     path.write_text(renewed.chain_pem + renewed.key_pem("secret"))
     password = "listener.name.ssl.ssl.key.password"
     with structlog.testing.capture_logs() as logs:
-        async with running(tmp_path) as node:
+        async with running(tmp_path, *OTHER_NAMES) as node:
             port, own = ports(node)["SSL"], str(node.config.node_id)
             error, _ = await alter(node, own, (LOCATION, SET, str(path)), (password, SET, "secret"))
             assert error is ErrorCode.NONE
@@ -293,7 +294,7 @@ async def test_end_of_the_validity_is_logged_once_a_day(tmp_path: Path, monkeypa
     with structlog.testing.capture_logs() as logs:
         async with running(tmp_path) as node:  # certificates of tests are valid for two days
             assert await peer_name(ports(node)["SSL"]) == "node"
-            replaced = issue("node", AUTHORITY, hosts=["127.0.0.1"])
+            replaced = issue("node", AUTHORITY, hosts=["localhost", "127.0.0.1"])
             (tmp_path / "node.pem").write_text(replaced.chain_pem + replaced.key_pem())
             await logged(logs, "TLS settings replaced")
     expiry = [entry for entry in logs if entry["event"] == "certificate expires"]

@@ -52,5 +52,5 @@ def test_invalid_security_is_refused_without_the_secret(options: Callable[..., S
     with pytest.raises(InvalidInput, match=r"options kafka\.\*: sasl\.jaas\.config does not end") as refused:
         options(**{"kafka.sasl.jaas.config": text.removesuffix(";")})
     assert SECRET not in str(refused.value)
-    with pytest.raises(InvalidInput, match=r"unknown option kafka\.ssl\.cipher\.suites"):
-        options(**{"kafka.ssl.cipher.suites": "x"})
+    with pytest.raises(InvalidInput, match=r"unknown option kafka\.ssl\.provider"):
+        options(**{"kafka.ssl.provider": "x"})

@@ -166,3 +166,27 @@ def test_contexts_are_made_again_only_after_a_change(tmp_path: Path) -> None:
     of_properties = replace(config, ssl_keystore_location=None, ssl_keystore_key=Password("x"))
     with pytest.raises(ConfigError):
         tls.changed(of_properties, read_file)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "permitted", "refused"),
+    [
+        ("node", ("a.example", "b.example", "c.example"), {}, None),
+        ("NODE", ("a.example", "b.example"), {}, None),
+        ("other", ("a.example", "b.example"), {}, r"the subject CN=other instead of CN=node; set ssl\.allow\.dn"),
+        ("other", ("a.example", "b.example"), {"ssl_allow_dn_changes": True}, None),
+        ("node", ("b.example",), {}, r"the new certificate lacks a\.example; set ssl\.allow\.san"),
+        ("node", (), {"ssl_allow_san_changes": True}, None),
+    ],
+)
+def test_replaced_certificate_keeps_the_names_unless_others_are_permitted(
+    name: str, hosts: tuple[str, ...], permitted: dict[str, Any], refused: str | None
+) -> None:
+    config = node_config(issue("node", AUTHORITY, hosts=("a.example", "b.example")), **permitted)
+    listener = ListenerTls(config, parse_listeners(config)[0], read_file)
+    new = node_config(issue(name, AUTHORITY, hosts=hosts), **permitted)
+    if refused is None:
+        assert listener.changed(new, read_file) is not None
+    else:
+        with pytest.raises(ConfigError, match=refused):
+            listener.changed(new, read_file)

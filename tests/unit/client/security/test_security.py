@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.client import AuthenticationFailed, InvalidArgument, Security, read_security
 from odradek.client.security.credentials import BearerToken, UserPassword
+from odradek.client.security.tls import context_of
 from odradek.client.security.tokens import TokenEndpoint
 from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.certificates import issue
@@ -97,7 +99,12 @@ def test_token_file_is_read_at_each_login(tmp_path: Path) -> None:
         ({"sasl.jaas.config": f'{MODULES}.scram.ScramLoginModule required password="{SECRET}"'}, "with a semicolon"),
         ({"sasl.jaas.config": f'Evil required username="alice" password="{SECRET}";'}, "does not have"),
         ({"sasl.login.class": "x.Y"}, "sasl.login.class is not supported"),
-        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "ssl.cipher.suites is not supported"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "ssl.cipher.suites: add TLS_AES_256_GCM_SHA384, "),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_RC4_128_MD5"}, "TLS_RSA_WITH_RC4_128_MD5 is unknown or insecure"),
+        (
+            {"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ssl.enabled.protocols": "TLSv1.3"},
+            "ssl.cipher.suites: no suite is one of TLSv1.3; name one, or none",
+        ),
         ({"ssl.engine.factory.class": "x.Y"}, "ssl.engine.factory.class is not supported"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "set it to https, or leave it empty"),
         ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "TLS version 'TLSv1.1' is not supported"),
@@ -138,6 +145,16 @@ def test_certificate_that_openssl_refuses_is_named_before_the_first_connection()
     with pytest.raises(InvalidArgument, match=r"OpenSSL refuses the certificates \(ee key too small\)") as refused:
         Security.of({"security.protocol": "SSL"} | store)
     assert "PRIVATE KEY" not in str(refused.value)
+
+
+def test_named_cipher_suites_are_the_only_ones_that_are_offered() -> None:
+    tls = Security.of(SCRAM | {"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}).tls
+    assert tls is not None
+    context = context_of(tls)
+    assert [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"] == [
+        "ECDHE-RSA-AES128-GCM-SHA256"
+    ]
+    assert context.maximum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_properties_of_an_unused_part_are_not_checked() -> None:

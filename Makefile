@@ -78,6 +78,7 @@ check: setup ## Lint, types, import contracts, tidy rules and spelling, generate
 	@$(BIN)/python -m odradek.broker.dispatch.doc --check
 	@$(BIN)/python -m odradek.broker.config.doc --check
 	@$(BIN)/python -m odradek.broker.metrics.doc --check
+	@$(BIN)/python -m odradek.commands.doc --check
 	@$(BIN)/python -m tests.support.invariant_page --check
 
 .PHONY: sim

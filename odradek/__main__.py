@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -24,30 +24,41 @@ COMMANDS: Final = {
     "start": ("up", "start"),
     "restart": ("local", "restart"),
     "down": ("local", "down"),
-    "status": ("status", "status"),
-    "health": ("health", "health"),
     "logs": ("logs", "logs"),
     "console": ("console", "console"),
     "broker": ("local", "broker"),
+    "dump": ("dump", "dump"),
     "use": ("use", "use"),
+    "status": ("status", "status"),
+    "health": ("health", "health"),
+    "brokers": ("features", "brokers"),
+    "features": ("features", "app"),
+    "configs": ("configs", "app"),
+    "quotas": ("quotas", "app"),
     "topics": ("topics", "app"),
     "partitions": ("partitions", "app"),
     "records": ("deletion", "app"),
+    "consume": ("records", "consume"),
+    "produce": ("records", "produce"),
     "groups": ("groups", "app"),
     "txns": ("txns", "app"),
     "producers": ("producers", "app"),
-    "configs": ("configs", "app"),
-    "quotas": ("quotas", "app"),
     "acls": ("acls", "app"),
     "users": ("users", "app"),
     "tokens": ("tokens", "app"),
-    "features": ("features", "app"),
-    "brokers": ("features", "brokers"),
-    "consume": ("records", "consume"),
-    "produce": ("records", "produce"),
-    "dump": ("dump", "dump"),
 }
 """Module of `odradek.commands` and name of its function or Typer, by command."""
+PANELS: Final = {
+    "Local cluster": ("up", "start", "restart", "down", "logs", "broker", "dump"),
+    "Any cluster": ("use", "status", "health", "console", "brokers", "features", "configs", "quotas"),
+    "Topics and records": ("topics", "partitions", "records", "consume", "produce"),
+    "Groups and transactions": ("groups", "txns", "producers"),
+    "Security": ("acls", "users", "tokens"),
+}
+"""Commands by the heading of the help under which they are listed."""
+OTHER_PANEL: Final = "Other"
+COMPLETION_VARIABLE: Final = "_ODRADEK_COMPLETE"
+"""Variable by which the completion scripts of Typer call this command."""
 
 
 class Commands(TyperGroup):
@@ -68,6 +79,15 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         return load(cmd_name) if cmd_name in COMMANDS else None
 
+    def _main_shell_completion(
+        self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
+    ) -> None:
+        if COMPLETION_VARIABLE in os.environ:
+            from odradek.commands import bash_completion
+
+            bash_completion.register()
+        super()._main_shell_completion(ctx_args, prog_name, complete_var)
+
 
 def load(name: str) -> Command:
     """Import the module of a command, and return the command."""
@@ -81,7 +101,13 @@ def load(name: str) -> Command:
         single.command(name)(found)
         command = typer.main.get_command(single)
     command.name = name
+    command.rich_help_panel = panel_of(name)  # type: ignore[attr-defined]  # an attribute of Typer's commands
     return command
+
+
+def panel_of(name: str) -> str:
+    """Return the heading under which the help lists a command."""
+    return next((panel for panel, names in PANELS.items() if name in names), OTHER_PANEL)
 
 
 app = typer.Typer(

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import counted, print_json, show, usage_error
+from odradek.local.output import counted, print_json, usage_error
 from odradek.protocol.acls import CLUSTER_RESOURCE, Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
 
 if TYPE_CHECKING:
@@ -30,9 +32,18 @@ TYPES = {
 }
 """Resource types by the word of the command line."""
 WORDS = {number: word for word, number in TYPES.items()}
-COLUMNS = ("resource", "principal", "host", "operation", "permission")
+TABLE = ("resource", "principal", "host", "operation", "permission_type")
+PATTERN = ("resource_type", "resource_name", "pattern_type")
+FIELDS = TABLE + PATTERN
+LISTED = Output("acls list", TABLE, PATTERN)
+ADDED = Output("acls add", more=FIELDS)
+REMOVED = Output("acls remove", more=FIELDS)
+EXPLAINED = Output("acls explain", more=("allowed", "rule", "acl"), shape=Shape.OBJECT)
+RULE = Output("acls explain", more=FIELDS, shape=Shape.OBJECT, within="acl")
 
-UserArgument = Annotated[str, typer.Argument(help="User, or principal as Type:name. * stands for all.")]
+UserArgument = Annotated[
+    str, typer.Argument(help="User, or principal as Type:name. * stands for all.", autocompletion=completion.users)
+]
 OperationArgument = Annotated[str, typer.Argument(help="Operation, such as read, write or all.")]
 ResourceArgument = Annotated[
     str, typer.Argument(help="topic:NAME, group:NAME, transactional-id:NAME, token:ID, user:NAME or cluster.")
@@ -41,7 +52,9 @@ Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is a prefix
 ResourceOption = Annotated[
     str | None, typer.Option("--resource", help="Only ACLs of this resource.", metavar="TYPE[:NAME]")
 ]
-UserOption = Annotated[str | None, typer.Option("--user", help="Only ACLs of this user.")]
+UserOption = Annotated[
+    str | None, typer.Option("--user", help="Only ACLs of this user.", autocompletion=completion.users)
+]
 OperationOption = Annotated[str | None, typer.Option("--operation", help="Only ACLs of this operation.")]
 
 
@@ -71,7 +84,7 @@ def list_acls(
         pattern = PatternType.MATCH if applying else PatternType.ANY
         wanted = filter_of(resource, user, operation, pattern)
     acls = run(target, lambda cluster: client.describe_acls(cluster, wanted))
-    show([row_of(acl) for acl in acls], {name: name for name in COLUMNS}, as_json=as_json, empty="no ACLs")
+    LISTED.show(map(row_of, acls), as_json=as_json, empty="no ACLs")
 
 
 @app.command()
@@ -109,7 +122,7 @@ def add(
         ]
     run(target, lambda cluster: client.create_acls(cluster, acls))
     if as_json:
-        print_json([row_of(acl) for acl in acls])
+        print_json(ADDED.rows(map(row_of, acls)))
         return
     for acl in acls:
         print(f"added: {acl}")
@@ -138,7 +151,7 @@ def remove(
         wanted = filter_of(resource, user, operation, PatternType.ANY)
     acls = run(target, lambda cluster: client.delete_acls(cluster, wanted))
     if as_json:
-        print_json([row_of(acl) for acl in acls])
+        print_json(REMOVED.rows(map(row_of, acls)))
         return
     for acl in acls:
         print(f"removed: {acl}")
@@ -174,8 +187,8 @@ def explain(
         lambda cluster: client.explain_acl(cluster, principal, requested, kind, named, host=host),
     )
     if as_json:
-        acl = None if found.acl is None else row_of(found.acl)
-        print_json({"allowed": found.allowed, "rule": found.rule, "acl": acl})
+        acl = None if found.acl is None else RULE.row(row_of(found.acl))
+        EXPLAINED.print_json({"allowed": found.allowed, "rule": found.rule, "acl": acl})
         return
     print("allowed" if found.allowed else "denied")
     print(f"rule: {found.rule}")
@@ -187,11 +200,13 @@ def row_of(acl: Acl) -> Row:
     word = WORDS[acl.resource]
     return {
         "resource": word if acl.resource is ResourceType.CLUSTER else f"{word}:{acl.name}{prefix}",
-        "pattern": acl.pattern.name.lower(),
+        "resource_type": word,
+        "resource_name": acl.name,
+        "pattern_type": acl.pattern.name.lower(),
         "principal": acl.principal,
         "host": acl.host,
         "operation": acl.operation.name.lower(),
-        "permission": acl.permission.name.lower(),
+        "permission_type": acl.permission.name.lower(),
     }
 
 

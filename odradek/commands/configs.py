@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json, parse_pair
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import print_json, show, usage_error
+from odradek.local.output import usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +32,17 @@ class Kind(StrEnum):
 
 KindArgument = Annotated[Kind, typer.Argument(help="Type of the resource.")]
 NameArgument = Annotated[
-    str, typer.Argument(help="Name of the topic or group, or node id of the broker. Without it: all brokers.")
+    str,
+    typer.Argument(
+        help="Name of the topic or group, or node id of the broker. Without it: all brokers.",
+        autocompletion=completion.config_resources,
+    ),
 ]
-COLUMNS = ("name", "value", "source")
+DESCRIBED = Output("configs describe", ("name", "value", "source"), ("read_only", "documentation", "synonyms"))
+SYNONYMS = Output("configs describe", more=("name", "value", "source"), within="synonyms")
+ALTERED = Output(
+    "configs alter", more=("resource_type", "resource_name", "changed", "validate_only"), shape=Shape.OBJECT
+)
 Pairs = list[str] | None
 
 
@@ -59,12 +69,8 @@ def describe(
         target,
         lambda cluster: client.describe_configs(cluster, config_kind, name, defaults=everything),
     )
-    show(
-        [row_of(entry) for entry in entries],
-        {column: column for column in COLUMNS},
-        as_json=as_json,
-        empty="no configuration was set; show the defaults with --all",
-    )
+    rows = [row | {"synonyms": SYNONYMS.rows(row["synonyms"])} for row in map(row_of, entries)]
+    DESCRIBED.show(rows, as_json=as_json, empty="no configuration was set; show the defaults with --all")
 
 
 @app.command()
@@ -104,7 +110,9 @@ def alter(
     )
     changed = [change.name for change in changes]
     if as_json:
-        print_json({"kind": kind.value, "name": name, "changed": changed, "validate_only": dry_run})
+        ALTERED.print_json(
+            {"resource_type": kind.value, "resource_name": name, "changed": changed, "validate_only": dry_run}
+        )
         return
     resource = f"{kind.value} {name}" if name else "all brokers"
     verb = "would change" if dry_run else "changed"

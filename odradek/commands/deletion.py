@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.offset_targets import parse_scope
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import show, usage_error
+from odradek.local.output import usage_error
 
 if TYPE_CHECKING:
     from odradek.client import Cluster, TopicPartition
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Records: delete from the beginning of partitions.", no_args_is_help=True, rich_markup_mode="rich"
 )
+
+DELETED = Output("records delete", ("topic", "partition", "low_watermark"))
 
 
 @app.callback()
@@ -31,7 +35,12 @@ def records() -> None:
 def delete(
     target: Target,
     scope: Annotated[
-        list[str], typer.Argument(help="Topics, or some of their partitions.", metavar="TOPIC[:PARTITION,...]...")
+        list[str],
+        typer.Argument(
+            help="Topics, or some of their partitions.",
+            metavar="TOPIC[:PARTITION,...]...",
+            autocompletion=completion.topics,
+        ),
     ],
     before: Annotated[int | None, typer.Option("--before", help="Delete records before this offset.", min=0)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all committed records.")] = False,
@@ -55,5 +64,5 @@ def delete(
         return await client.delete_records(cluster, dict.fromkeys(await client.partitions_of(cluster, wanted), offset))
 
     deleted = run(target, remove)
-    rows = [{"topic": key.topic, "partition": key.partition, "log_start": start} for key, start in deleted.items()]
-    show(rows, {name: name for name in ("topic", "partition", "log_start")}, as_json=as_json, empty="no partitions")
+    rows = [{"topic": key.topic, "partition": key.partition, "low_watermark": start} for key, start in deleted.items()]
+    DELETED.show(rows, as_json=as_json, empty="no partitions")

@@ -11,7 +11,10 @@ import typer
 
 from odradek import run_module
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output
 from odradek.local.output import errors, print_json, text
+
+DUMPED = Output("dump", more=("file", "entries"))
 
 
 def dump(
@@ -35,7 +38,7 @@ def dump(
     """
     entries = decoded([str(file.resolve()) for file in files], records=records)
     if as_json:
-        print_json(entries)
+        print_json(DUMPED.rows(entries))
         return
     for file in entries:
         print(file["file"])

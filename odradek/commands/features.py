@@ -7,19 +7,26 @@ from typing import Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.offset_targets import parse_number
 from odradek.commands.options import Json, parse_pair
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import print_json, show
 
 app = typer.Typer(
     help="Features of the cluster: list, upgrade, downgrade.", no_args_is_help=True, rich_markup_mode="rich"
 )
 brokers = typer.Typer(help="Registered brokers: unregister.", no_args_is_help=True, rich_markup_mode="rich")
 
-COLUMNS = ("feature", "min_version", "max_version", "finalized")
+LISTED = Output(
+    "features list", ("feature", "supported_min_version", "supported_max_version", "finalized_version_level")
+)
+CHANGED_FIELDS = ("feature", "finalized_version_level", "validate_only")
+UPGRADED = Output("features upgrade", more=CHANGED_FIELDS, shape=Shape.OBJECT)
+DOWNGRADED = Output("features downgrade", more=CHANGED_FIELDS, shape=Shape.OBJECT)
+UNREGISTERED = Output("brokers unregister", more=("node_id",), shape=Shape.OBJECT)
 
 Level = Annotated[str, typer.Argument(help="Feature and its new level.", metavar="FEATURE=LEVEL")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate the change only.")]
@@ -34,8 +41,7 @@ def list_features(target: Target, as_json: Json = False) -> None:
 
       odradek features list
     """
-    rows = [row_of(row) for row in run(target, client.list_features)]
-    show(rows, {name: name for name in COLUMNS}, as_json=as_json, empty="no features")
+    LISTED.show(map(row_of, run(target, client.list_features)), as_json=as_json, empty="no features")
 
 
 @app.command()
@@ -78,7 +84,8 @@ def change(target: Target, text: str, kind: client.UpgradeType, *, dry_run: bool
         level = parse_number(number, "level")
     run(target, lambda cluster: client.update_feature(cluster, feature, level, kind, validate_only=dry_run))
     if as_json:
-        print_json({"feature": feature, "level": level, "validate_only": dry_run})
+        output = UPGRADED if kind is client.UpgradeType.UPGRADE else DOWNGRADED
+        output.print_json({"feature": feature, "finalized_version_level": level, "validate_only": dry_run})
     else:
         print(f"{feature} {'would be' if dry_run else 'is'} at level {level}")
 
@@ -91,7 +98,9 @@ def of_brokers() -> None:
 @brokers.command()
 @on_cluster
 def unregister(
-    target: Target, node_id: Annotated[int, typer.Argument(help="Node id of the broker.")], as_json: Json = False
+    target: Target,
+    node_id: Annotated[int, typer.Argument(help="Node id of the broker.", autocompletion=completion.brokers)],
+    as_json: Json = False,
 ) -> None:
     """Remove the registration of a broker that will not return. It must not run.
 
@@ -103,6 +112,6 @@ def unregister(
     """
     run(target, lambda cluster: client.unregister_broker(cluster, node_id))
     if as_json:
-        print_json({"node_id": node_id})
+        UNREGISTERED.print_json({"node_id": node_id})
     else:
         print(f"broker {node_id} is unregistered")

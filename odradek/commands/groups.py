@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import Row, row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import console, counted, errors, print_json, show, usage_error
+from odradek.local.output import console, counted, errors, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,21 +28,38 @@ app = typer.Typer(
     help="Consumer groups: list, describe with lag, reset, delete.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
-Group = Annotated[str, typer.Argument(help="Group id.")]
-LISTED = ("group", "type", "protocol_type", "state", "coordinator")
-PARTITIONS = {
-    "topic": "topic",
-    "partition": "partition",
-    "committed": "committed",
-    "last_stable_offset": "LSO",
-    "stable_lag": "lag to LSO",
-    "high_watermark": "high watermark",
-    "lag": "lag",
-    "member_id": "member",
-    "host": "host",
-    "client_id": "client",
-}
-MEMBERS = ("member_id", "instance_id", "client_id", "host", "epoch", "assignment")
+Group = Annotated[str, typer.Argument(help="Group id.", autocompletion=completion.groups)]
+Scope = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Topic to reset, or some of its partitions.",
+        metavar="TOPIC[:PARTITION,...]",
+        autocompletion=completion.topics,
+    ),
+]
+LISTED = Output("groups list", ("group", "type", "protocol_type", "state", "coordinator"))
+DESCRIBED = Output(
+    "groups describe",
+    more=("group", "type", "state", "group_epoch", "assignor_name", "members", "partitions"),
+    shape=Shape.OBJECT,
+)
+PARTITIONS = Output(
+    "groups describe",
+    (
+        "topic", "partition", "committed_offset", "last_stable_offset", "stable_lag", "high_watermark", "lag",
+        "member_id", "client_host", "client_id",
+    ),
+    ("metadata",),
+    within="partitions",
+)  # fmt: skip
+MEMBERS = Output(
+    "groups describe",
+    ("member_id", "instance_id", "client_id", "client_host", "member_epoch", "assignment"),
+    within="members",
+)
+RESET = Output("groups reset", more=("group", "executed", "partitions"), shape=Shape.OBJECT)
+PLANNED = Output("groups reset", ("topic", "partition", "committed_offset", "new_offset"), within="partitions")
+DELETED = Output("groups delete", more=("group", "deleted"), shape=Shape.OBJECT)
 
 
 @app.command("list")
@@ -65,7 +84,7 @@ def list_groups(
       odradek groups list --state Stable --type consumer --json
     """
     groups = run(target, lambda cluster: client.list_groups(cluster, state or (), kind or ()))
-    show([row_of(group) for group in groups], {column: column for column in LISTED}, as_json=as_json, empty="no groups")
+    LISTED.show(map(row_of, groups), as_json=as_json, empty="no groups")
 
 
 @app.command()
@@ -84,7 +103,8 @@ def describe(target: Target, group: Group, as_json: Json = False) -> None:
     described = run(target, lambda cluster: client.describe_group(cluster, group))
     row = row_of(described)
     if as_json:
-        print_json(row)
+        nested = {"members": MEMBERS.rows(row["members"]), "partitions": PARTITIONS.rows(row["partitions"])}
+        DESCRIBED.print_json(row | nested)
         return
     parts = [f"{described.type} group {group}", described.state, counted(len(described.members), "member")]
     if described.epoch is not None:
@@ -93,9 +113,9 @@ def describe(target: Target, group: Group, as_json: Json = False) -> None:
         parts.append(f"assignor {described.assignor}")
     console.print(", ".join(parts), markup=False)
     print()
-    show(row["members"], {column: column for column in MEMBERS}, as_json=False, empty="no members")
+    MEMBERS.show(row["members"], as_json=False, empty="no members")
     print()
-    show(row["partitions"], PARTITIONS, as_json=False, empty="no committed offsets")
+    PARTITIONS.show(row["partitions"], as_json=False, empty="no committed offsets")
 
 
 @app.command()
@@ -103,10 +123,7 @@ def describe(target: Target, group: Group, as_json: Json = False) -> None:
 def reset(
     target: Target,
     group: Group,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(help="Topic to reset, or some of its partitions.", metavar="TOPIC[:PARTITION,...]"),
-    ] = None,
+    topic: Scope = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Reset all partitions with a committed offset.")
     ] = False,
@@ -172,10 +189,9 @@ def reset(
 def print_plan(group: str, rows: list[Row], *, execute: bool, as_json: bool) -> None:
     """Print the plan of a reset as JSON or as a table. Without `execute`, print how to commit it."""
     if as_json:
-        print_json({"group": group, "executed": execute, "partitions": rows})
+        RESET.print_json({"group": group, "executed": execute, "partitions": PLANNED.rows(rows)})
         return
-    columns = ("topic", "partition", "committed", "new")
-    show(rows, {column: column for column in columns}, as_json=False, empty="no offsets to reset")
+    PLANNED.show(rows, as_json=False, empty="no offsets to reset")
     if not execute:
         errors.print("nothing was changed; to commit these offsets, add --execute", markup=False)
 
@@ -222,6 +238,6 @@ def delete(target: Target, group: Group, as_json: Json = False) -> None:
     """
     run(target, lambda cluster: client.delete_group(cluster, group))
     if as_json:
-        print_json({"group": group, "deleted": True})
+        DELETED.print_json({"group": group, "deleted": True})
     else:
         print(f"deleted group {group}")

@@ -9,13 +9,16 @@ import typer
 
 from odradek import client
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import attempt, settings
 from odradek.commands.target import Target, find, on_cluster
-from odradek.local.output import FAILED, counted, errors, print_json
+from odradek.local.output import FAILED, counted, errors
 
 if TYPE_CHECKING:
     from odradek.client import ClusterStatus
 
+CHECKED = Output("health", more=("healthy", "problems"), shape=Shape.OBJECT)
+PROBLEMS = Output("health", more=("node_id", "topic", "partition", "problem", "remedy"), within="problems")
 UNREACHABLE = 2
 """Exit code if no broker responds, or if the cluster cannot be found."""
 LISTED_MAX = 20
@@ -40,13 +43,14 @@ def health(target: Target, as_json: Json = False) -> None:
         status = attempt(found.bootstrap, client.cluster_status, settings(found.command_config, partial=True))
     except (client.ClientError, OSError) as error:
         if as_json:
-            print_json({"healthy": None, "problems": [{"problem": str(error), "remedy": "start the brokers"}]})
+            problem = {"problem": str(error), "remedy": "start the brokers"}
+            CHECKED.print_json({"healthy": None, "problems": PROBLEMS.rows([problem])})
         else:
             errors.print(f"unreachable: {error}", markup=False)
         raise typer.Exit(UNREACHABLE) from error
     problems = problems_of(status)
     if as_json:
-        print_json({"healthy": not problems, "problems": problems})
+        CHECKED.print_json({"healthy": not problems, "problems": PROBLEMS.rows(problems)})
     elif problems:
         for row in problems[:LISTED_MAX]:
             print(f"{row['problem']}: {row['remedy']}")
@@ -67,7 +71,7 @@ def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
     down |= {node_id: f"does not respond ({reason})" for node_id, reason in status.unreachable.items()}
     for node_id, reason in sorted(down.items()):
         remedy = f"start it, or remove it permanently: odradek brokers unregister {node_id}"
-        problems.append({"broker": node_id, "problem": f"broker {node_id} {reason}", "remedy": remedy})
+        problems.append({"node_id": node_id, "problem": f"broker {node_id} {reason}", "remedy": remedy})
     behind = set(status.under_replicated)
     for row in status.partitions:
         name = f"{row.topic}-{row.partition}"

@@ -19,10 +19,10 @@ from rich.text import Text
 from odradek import client
 from odradek.commands.requests import exit_on_client_error, settings
 from odradek.commands.status_rows import (
-    BROKER_COLUMNS,
-    GROUP_COLUMNS,
-    PARTITION_COLUMNS,
-    TRANSACTION_COLUMNS,
+    BROKERS,
+    GROUPS,
+    PARTITIONS,
+    TRANSACTIONS,
     UNKNOWN,
     Local,
     broker_rows,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from odradek.client import Settings
     from odradek.commands.target import Found
 
-COLUMNS_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")
+COLUMNS_SHOWN = tuple(name for name in BROKERS.table if name != "log")
 """Columns of the brokers. The path of the log is left out, because it would not fit on a line."""
 OPTIONAL = (
-    "pid", "metrics", "log_bytes", "rack", "under_replicated", "log_start", "log_end", "producer_epoch", "replicas",
-    "producer_id", "type",
+    "pid", "metrics", "log_bytes", "rack", "under_replicated", "log_start_offset", "log_end_offset", "producer_epoch",
+    "replicas", "producer_id", "type",
 )  # fmt: skip
 """Columns that are left out, in this order, if a table is wider than the terminal."""
 LINES_BY_KEY = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1}
@@ -166,21 +166,21 @@ def view(local: Local | None, values: Mapping[str, Any], width: int) -> Renderab
     cluster_id = shown["cluster_id"] if local is None else local.state.plan.cluster_id
     parts: list[RenderableType] = [
         Text(f"{cluster_id or 'cluster'}  {now}  Ctrl-C ends", style="dim"),
-        fitting_table(broker_rows(local, shown), {name: name for name in COLUMNS_SHOWN}, OPTIONAL, width),
+        fitting_table(broker_rows(local, shown), COLUMNS_SHOWN, OPTIONAL, width),
         *(Text(line, style="bold yellow") for line in warnings(shown)),
     ]
     if failed:
         parts.append(Text(str(failed), style="bold red"))
-    partitions = None if shown["partitions"] is None else [row for row in shown["partitions"] if not row["internal"]]
+    partitions = None if shown["partitions"] is None else [row for row in shown["partitions"] if not row["is_internal"]]
     sections = (
         (
             "open transactions",
             open_transactions_text(shown),
             shown["transactions"],
-            {name: name for name in TRANSACTION_COLUMNS},
+            TRANSACTIONS.table,
         ),
-        ("groups", count_text(shown["groups"]), shown["groups"], GROUP_COLUMNS),
-        ("partitions", count_text(partitions), partitions, {name: name for name in PARTITION_COLUMNS}),
+        ("groups", count_text(shown["groups"]), shown["groups"], GROUPS.table),
+        ("partitions", count_text(partitions), partitions, PARTITIONS.table),
     )
     for title, count, section, columns in sections:
         parts += [Text(), Text(f"{title}: {count}", style="bold")]

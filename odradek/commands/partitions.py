@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.offset_targets import parse_number, parse_scope
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import counted, errors, print_json, show, usage_error
+from odradek.local.output import counted, errors, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,10 +35,19 @@ app = typer.Typer(
 
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between two requests for the reassignments that are not complete."""
-COLUMNS = ("topic", "partition", "replicas", "adding", "removing")
+ADDED = Output("partitions add", more=("topic", "partition_count", "validate_only"), shape=Shape.OBJECT)
+ELECTED = Output("partitions elect", ("topic", "partition"))
+REASSIGNED = Output("partitions reassign", ("topic", "partition", "replicas", "adding_replicas", "removing_replicas"))
+PLAN_COLUMNS = REASSIGNED.table[:3]
+"""Columns of a plan, which has no replicas to add or to remove yet."""
 
 Scope = Annotated[
-    list[str] | None, typer.Argument(help="Topics, or some of their partitions.", metavar="[TOPIC[:PARTITION,...]]...")
+    list[str] | None,
+    typer.Argument(
+        help="Topics, or some of their partitions.",
+        metavar="[TOPIC[:PARTITION,...]]...",
+        autocompletion=completion.topics,
+    ),
 ]
 
 
@@ -44,7 +55,7 @@ Scope = Annotated[
 @on_cluster
 def add(
     target: Target,
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=completion.topics)],
     count: Annotated[int, typer.Argument(help="Number of partitions that the topic has then.", min=1)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate the change only.")] = False,
     as_json: Json = False,
@@ -59,7 +70,7 @@ def add(
     """
     run(target, lambda cluster: client.add_partitions(cluster, topic, count, validate_only=dry_run))
     if as_json:
-        print_json({"topic": topic, "partitions": count, "validate_only": dry_run})
+        ADDED.print_json({"topic": topic, "partition_count": count, "validate_only": dry_run})
     else:
         print(f"{topic} {'would have' if dry_run else 'has'} {counted(count, 'partition')}")
 
@@ -94,12 +105,7 @@ def elect(
 
     found = run(target, elected)
     rows = [{"topic": key.topic, "partition": key.partition} for key in found]
-    show(
-        rows,
-        {"topic": "topic", "partition": "partition"},
-        as_json=as_json,
-        empty="no leader changed: the preferred replicas lead already",
-    )
+    ELECTED.show(rows, as_json=as_json, empty="no leader changed: the preferred replicas lead already")
 
 
 @app.command()
@@ -139,10 +145,9 @@ def reassign(
         usage_error("specify exactly one of: --replicas, --brokers, --from-file, --cancel, --list")
     if bool(scope) == bool(file or list_only):
         usage_error("specify topics, except with --from-file and --list")
-    columns = {column: column for column in COLUMNS}
     if list_only:
         moved = run(target, client.list_reassignments)
-        show([row_of(row) for row in moved], columns, as_json=as_json, empty="no reassignments")
+        REASSIGNED.show(map(row_of, moved), as_json=as_json, empty="no reassignments")
         return
     with exit_on_client_error():
         wanted = parse_scope(scope or [])
@@ -159,7 +164,7 @@ def reassign(
 
     plan = run(target, move)
     rows = [{"topic": key.topic, "partition": key.partition, "replicas": nodes} for key, nodes in plan.items()]
-    show(rows, {name: columns[name] for name in COLUMNS[:3]}, as_json=as_json, empty="no partitions")
+    REASSIGNED.show(rows, as_json=as_json, empty="no partitions", columns=PLAN_COLUMNS)
     if dry_run:
         errors.print("nothing was changed; to move the replicas, leave out --dry-run", markup=False)
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
 from odradek.commands.rows import row_of
 from odradek.commands.selection import Address, ClientId, Idle, Selection
 from odradek.commands.target import Target, on_cluster
 from odradek.commands.txns import exit_if_partial, show_partial
-from odradek.local.output import print_json, usage_error
+from odradek.local.output import usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +27,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-TopicName = Annotated[str, typer.Argument(help="Topic.", metavar="TOPIC")]
+LISTED = Output(
+    "producers list",
+    ("partition", "producer_id", "producer_epoch", "client_id", "client_host", "idle_ms", "open_transaction"),
+    ("topic", "last_sequence", "last_timestamp", "current_txn_start_offset"),
+)
+CLIENTS = Output("producers clients", ("partition", "client_id", "client_host", "producers"))
+EXPIRED = Output("producers expire", more=("topic", "selected", "removed", "message"), shape=Shape.OBJECT)
+
+TopicName = Annotated[str, typer.Argument(help="Topic.", metavar="TOPIC", autocompletion=completion.topics)]
 PartitionIndex = Annotated[int | None, typer.Option("--partition", "-p", help="Partition; without it, all partitions.")]
 
 
@@ -54,14 +64,7 @@ def list_producers(
       odradek producers list payments --partition 3
     """
     result = run(target, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
-    columns = ("partition", "producer_id", "producer_epoch", "client_id", "address", "idle_ms", "open_transaction")
-    show_partial(
-        [row_of(row) for row in result.rows],
-        result.unreachable,
-        {column: column for column in columns},
-        as_json=as_json,
-        empty="no producers",
-    )
+    show_partial(LISTED, map(row_of, result.rows), result.unreachable, as_json=as_json, empty="no producers")
 
 
 @app.command()
@@ -81,11 +84,10 @@ def clients(
     result = run(target, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
     counts = Counter((row.partition, row.client_id, row.address) for row in result.rows)
     rows = [
-        {"partition": index, "client_id": client_id, "address": address, "producers": count}
+        {"partition": index, "client_id": client_id, "client_host": address, "producers": count}
         for (index, client_id, address), count in counts.most_common()
     ]
-    columns = {name: name for name in ("partition", "client_id", "address", "producers")}
-    show_partial(rows, result.unreachable, columns, as_json=as_json, empty="no producers")
+    show_partial(CLIENTS, rows, result.unreachable, as_json=as_json, empty="no producers")
 
 
 @app.command()
@@ -123,7 +125,7 @@ def expire(
     chosen, removed, unreachable = run(target, remove)
     message = f"{topic}: {removed} of {chosen} selected producers are removed"
     if as_json:
-        print_json({"topic": topic, "selected": chosen, "removed": removed, "message": message})
+        EXPIRED.print_json({"topic": topic, "selected": chosen, "removed": removed, "message": message})
     else:
         print(message)
     exit_if_partial(unreachable)

@@ -7,18 +7,26 @@ from typing import Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json, parse_pair
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import print_json, show, usage_error
+from odradek.local.output import usage_error
 
 app = typer.Typer(help="Client quotas: list, set, remove.", no_args_is_help=True, rich_markup_mode="rich")
 
 DEFAULT_NAME = "<default>"
 """Name of the entity that stands for all names without quotas of their own, as in Kafka's tools."""
-COLUMNS = ("entity", "quotas")
+LISTED = Output("quotas list", ("entity", "quotas"))
+CHANGED_FIELDS = ("entity", "quotas", "validate_only")
+SET = Output("quotas set", more=CHANGED_FIELDS, shape=Shape.OBJECT)
+REMOVED = Output("quotas remove", more=CHANGED_FIELDS, shape=Shape.OBJECT)
 
-User = Annotated[str | None, typer.Option("--user", help=f"User; {DEFAULT_NAME}: the default of all users.")]
+User = Annotated[
+    str | None,
+    typer.Option("--user", help=f"User; {DEFAULT_NAME}: the default of all users.", autocompletion=completion.users),
+]
 ClientId = Annotated[str | None, typer.Option("--client-id", help=f"Client id; {DEFAULT_NAME}: the default.")]
 Ip = Annotated[str | None, typer.Option("--ip", help=f"Address; {DEFAULT_NAME}: the default of all.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate the changes only.")]
@@ -46,7 +54,7 @@ def list_quotas(
         }
         for quota in quotas
     ]
-    show(rows, {name: name for name in COLUMNS}, as_json=as_json, empty="no quotas")
+    LISTED.show(rows, as_json=as_json, empty="no quotas")
 
 
 @app.command("set")
@@ -73,7 +81,7 @@ def set_quotas(
     """
     with exit_on_client_error():
         values: dict[str, float | None] = dict(map(parse_quota, pairs))
-    change(target, (user, client_id, ip), values, dry_run=dry_run, as_json=as_json)
+    change(SET, target, (user, client_id, ip), values, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -93,10 +101,11 @@ def remove(
 
       odradek quotas remove producer_byte_rate --user alice
     """
-    change(target, (user, client_id, ip), dict.fromkeys(names), dry_run=dry_run, as_json=as_json)
+    change(REMOVED, target, (user, client_id, ip), dict.fromkeys(names), dry_run=dry_run, as_json=as_json)
 
 
 def change(
+    output: Output,
     target: Target,
     names: tuple[str | None, str | None, str | None],
     values: dict[str, float | None],
@@ -111,7 +120,7 @@ def change(
     run(target, lambda cluster: client.alter_quotas(cluster, entity, values, validate_only=dry_run))
     if as_json:
         shown = {kind: DEFAULT_NAME if name is None else name for kind, name in entity.items()}
-        print_json({"entity": shown, "quotas": values, "validate_only": dry_run})
+        output.print_json({"entity": shown, "quotas": values, "validate_only": dry_run})
     else:
         print(f"{'would change' if dry_run else 'changed'} {', '.join(values)}")
 

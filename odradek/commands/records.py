@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.content import BASE64, bytes_of, json_of, json_of_headers
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.record_lines import LineFormat, lines_of, parse_header
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import moment
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import INTERRUPTED, console, counted, errors, print_json, usage_error
+from odradek.local.output import INTERRUPTED, console, counted, errors, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +30,26 @@ if TYPE_CHECKING:
 LINES_MAX, CHARACTERS_MAX = 1_000, 512 * 1024
 """Maximum lines and characters of standard input per batch."""
 
-Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+CONSUMED = Output(
+    "consume",
+    more=("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
+    shape=Shape.LINES,
+)
+PRODUCED = Output(
+    "produce", more=("topic", "records", "transaction", "transactional_id", "partitions"), shape=Shape.OBJECT
+)
+WRITTEN = Output("produce", more=("partition", "base_offset", "records"), within="partitions")
+
+Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=completion.topics)]
+
+TransactionalId = Annotated[
+    str | None,
+    typer.Option(
+        help="Use a transaction with this transactional id.",
+        metavar="ID",
+        autocompletion=completion.transactional_ids,
+    ),
+]
 
 
 @on_cluster
@@ -107,7 +128,7 @@ def json_line(record: ConsumerRecord) -> str:
         "value": json_of(record.value),
         "headers": json_of_headers(record.headers),
     }
-    return json.dumps(row, ensure_ascii=False)
+    return json.dumps(CONSUMED.row(row), ensure_ascii=False)
 
 
 def text_line(record: ConsumerRecord) -> str:
@@ -154,9 +175,7 @@ def produce(
     transaction: Annotated[
         bool, typer.Option("--transaction", "-t", help="Write all records in one transaction.")
     ] = False,
-    transactional_id: Annotated[
-        str | None, typer.Option(help="Use a transaction with this transactional id.", metavar="ID")
-    ] = None,
+    transactional_id: TransactionalId = None,
     abort: Annotated[bool, typer.Option("--abort", help="Use a transaction, and abort it at the end.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -213,9 +232,9 @@ def refuse_contradictions(value: str | None, key: str | None, key_separator: str
 def print_result(result: dict[str, Any], *, as_json: bool) -> None:
     """Print a result of `write_records` as JSON or as one line."""
     if as_json:
-        print_json(result)
+        PRODUCED.print_json(result | {"partitions": WRITTEN.rows(result["partitions"])})
         return
-    positions = ", ".join(f"{row['partition']}@{row['first_offset']}" for row in result["partitions"])
+    positions = ", ".join(f"{row['partition']}@{row['base_offset']}" for row in result["partitions"])
     outcome = "" if result["transaction"] == "none" else f", {result['transaction']}"
     console.print(
         f"{counted(result['records'], 'record')} to {result['topic']} ({positions or 'no partition'}){outcome}",
@@ -256,7 +275,7 @@ async def write_records(
         await (producer.commit() if commit else producer.abort())
     partitions: dict[int, dict[str, int]] = {}
     for batch_result in written:
-        row = {"partition": batch_result.partition, "first_offset": batch_result.base_offset, "records": 0}
+        row = {"partition": batch_result.partition, "base_offset": batch_result.base_offset, "records": 0}
         partitions.setdefault(batch_result.partition, row)["records"] += batch_result.records
     return {
         "topic": topic,

@@ -13,10 +13,35 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+PARTITION_NAMES = {"internal": "is_internal", "log_start": "log_start_offset", "log_end": "log_end_offset"}
+KAFKA_NAMES: dict[str, dict[str, str]] = {
+    "BrokerDescription": {"fenced": "is_fenced"},
+    "ClusterStatus": {"controller": "controller_id", "voters": "current_voters"},
+    "CreatedTopic": {"name": "topic", "partitions": "partition_count"},
+    "FeatureLevel": {
+        "min_version": "supported_min_version",
+        "max_version": "supported_max_version",
+        "finalized": "finalized_version_level",
+    },
+    "GroupDescription": {"epoch": "group_epoch", "assignor": "assignor_name"},
+    "GroupMember": {"epoch": "member_epoch", "host": "client_host"},
+    "GroupPartition": {"committed": "committed_offset", "host": "client_host"},
+    "PartitionDescription": PARTITION_NAMES,
+    "PlannedOffset": {"committed": "committed_offset", "new": "new_offset"},
+    "ProducerListing": {"address": "client_host", "transaction_start": "current_txn_start_offset"},
+    "Reassignment": {"adding": "adding_replicas", "removing": "removing_replicas"},
+    "TopicListing": {"name": "topic", "internal": "is_internal", "partitions": "partition_count"},
+    "TransactionListing": {"state": "transaction_state", "address": "client_host"},
+}
+"""Names of the output by class and field of the client, where both differ. The output has Kafka's names."""
+
 
 def row_of(result: Any) -> Row:
-    """Convert a dataclass of the client into a row with the same field names."""
-    return {field.name: plain(getattr(result, field.name)) for field in dataclasses.fields(result)}
+    """Convert a dataclass of the client into a row with the names of the output."""
+    names = KAFKA_NAMES.get(type(result).__name__, {})
+    return {
+        names.get(field.name, field.name): plain(getattr(result, field.name)) for field in dataclasses.fields(result)
+    }
 
 
 def plain(value: Any) -> Any:
@@ -35,19 +60,19 @@ def transaction_row(transaction: TransactionDescription) -> Row:
     started = transaction.started_ms
     return {
         "transactional_id": transaction.transactional_id,
-        "state": transaction.state,
+        "transaction_state": transaction.state,
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
         "client_id": transaction.client_id,
-        "address": transaction.address,
+        "client_host": transaction.address,
         "coordinator": transaction.coordinator,
-        "timeout_ms": transaction.timeout_ms,
-        "started_ms": started,
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "transaction_start_time_ms": started,
         "since": None if started is None else moment(started),
         "times_out": None if started is None else _deadline(started, transaction),
         "in_doubt": transaction.in_doubt,
-        "open_for_ms": None if started is None else int(time.time() * 1000) - started,
-        "partitions": [str(partition) for partition in transaction.partitions],
+        "transaction_duration_ms": None if started is None else int(time.time() * 1000) - started,
+        "topic_partitions": [str(partition) for partition in transaction.partitions],
     }
 
 
@@ -55,11 +80,15 @@ def _deadline(started_ms: int, transaction: TransactionDescription) -> str:
     return "never" if transaction.never_times_out else moment(started_ms + transaction.timeout_ms)
 
 
-def blocked_row(blocked: BlockedPartition) -> Row:
-    """Convert a partition, and the transaction that holds back its last stable offset, into a row.
+OF_BLOCKING_TRANSACTION = (
+    "transactional_id", "client_id", "client_host", "transaction_state", "since", "times_out",
+    "transaction_duration_ms",
+)  # fmt: skip
+"""Fields of a transaction in the row of a partition that it holds back."""
 
-    Fields of the transaction are left out if they are not known.
-    """
+
+def blocked_row(blocked: BlockedPartition) -> Row:
+    """Convert a partition, and what is known of the transaction that holds back its last stable offset, into a row."""
     row: Row = {
         "topic": blocked.topic,
         "partition": blocked.partition,
@@ -77,8 +106,7 @@ def blocked_row(blocked: BlockedPartition) -> Row:
             }
         else:
             transaction = transaction_row(blocked.transaction)
-            names = ("transactional_id", "client_id", "address", "state", "since", "times_out", "open_for_ms")
-            row |= {name: transaction[name] for name in names}
+            row |= {name: transaction[name] for name in OF_BLOCKING_TRANSACTION}
     return row | {"condition": blocked.state.value}
 
 

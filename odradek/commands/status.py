@@ -11,10 +11,11 @@ from odradek import client
 from odradek.commands.options import Json
 from odradek.commands.requests import attempt, exit_on_client_error, settings
 from odradek.commands.status_rows import (
-    BROKER_COLUMNS,
-    GROUP_COLUMNS,
-    PARTITION_COLUMNS,
-    TRANSACTION_COLUMNS,
+    BROKERS,
+    GROUPS,
+    PARTITIONS,
+    STATUS,
+    TRANSACTIONS,
     UNKNOWN,
     Local,
     broker_rows,
@@ -25,7 +26,7 @@ from odradek.commands.status_rows import (
 from odradek.commands.target import Found, Target, find, on_cluster
 from odradek.commands.up import exit_on_failure, require_state
 from odradek.local.directory import ClusterDirectory
-from odradek.local.output import FAILED, console, errors, print_json, show
+from odradek.local.output import FAILED, console, errors
 from odradek.local.watch import recovery_hint
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def print_once(found: Found, local: Local | None, *, as_json: bool) -> None:
             failure = error
     rows = broker_rows(local, values)
     if as_json:
-        print_json({**values, "brokers": rows})
+        STATUS.print_json({**values, "brokers": BROKERS.rows(rows)})
     elif local is not None or failure is None:
         show_tables(rows, values)
     if failure is not None:
@@ -119,23 +120,22 @@ def unknown_values(local: Local | None) -> dict[str, Any]:
 
 def show_tables(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> None:
     """Print tables of brokers, partitions, groups and open transactions, and the warnings."""
-    show(rows, {name: name for name in BROKER_COLUMNS}, as_json=False, empty="")
+    BROKERS.show(rows, as_json=False, empty="")
     print()
     if values["partitions"] is None:
         print("partitions: unknown, no broker responds")
     else:
-        rows = [row for row in values["partitions"] if not row["internal"]]
-        show(rows, {name: name for name in PARTITION_COLUMNS}, as_json=False, empty="no partitions")
+        rows = [row for row in values["partitions"] if not row["is_internal"]]
+        PARTITIONS.show(rows, as_json=False, empty="no partitions")
     print()
     for line in warnings(values):
         print(line)
     if values["groups"] is None:
         print("groups: unknown, no broker responds")
     else:
-        show(values["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
+        GROUPS.show(values["groups"], as_json=False, empty="no groups")
     print()
     if values["transactions"] is not None:
-        columns = {name: name for name in TRANSACTION_COLUMNS}
-        show(values["transactions"], columns, as_json=False, empty="no open transactions")
+        TRANSACTIONS.show(values["transactions"], as_json=False, empty="no open transactions")
     if values["unreachable"]:
         print(f"open transactions: {open_transactions_text(values)}")

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.rows import row_of, transaction_row
 from odradek.local.recovery import recovery_of
 
@@ -15,44 +16,43 @@ if TYPE_CHECKING:
     from odradek.client import ClusterStatus
     from odradek.local.directory import ClusterDirectory, ClusterState
 
-BROKER_COLUMNS = (
-    "node_id",
-    "endpoint",
-    "state",
-    "role",
-    "rack",
-    "leads",
-    "under_replicated",
-    "log_bytes",
-    "pid",
-    "metrics",
-    "log",
+BROKERS = Output(
+    "status",
+    (
+        "node_id", "endpoint", "state", "role", "rack", "leads", "under_replicated", "log_bytes", "pid", "metrics",
+        "log",
+    ),
+    ("running", "is_fenced"),
+    within="brokers",
+)  # fmt: skip
+PARTITIONS = Output(
+    "status",
+    (
+        "topic", "partition", "leader", "replicas", "isr", "log_start_offset", "last_stable_offset", "high_watermark",
+        "log_end_offset",
+    ),
+    ("leader_epoch", "is_internal"),
+    within="partitions",
+)  # fmt: skip
+TRANSACTIONS = Output(
+    "status",
+    (
+        "transactional_id", "transaction_state", "producer_id", "producer_epoch", "transaction_duration_ms",
+        "times_out", "topic_partitions",
+    ),
+    (
+        "client_id", "client_host", "coordinator", "transaction_timeout_ms", "transaction_start_time_ms", "since",
+        "in_doubt",
+    ),
+    within="transactions",
+)  # fmt: skip
+GROUPS = Output(
+    "status", ("group", "type", "state", "lag", "stable_lag"), ("protocol_type", "coordinator"), within="groups"
 )
-PARTITION_COLUMNS = (
-    "topic",
-    "partition",
-    "leader",
-    "replicas",
-    "isr",
-    "log_start",
-    "last_stable_offset",
-    "high_watermark",
-    "log_end",
-)
-TRANSACTION_COLUMNS = (
-    "transactional_id",
-    "state",
-    "producer_id",
-    "producer_epoch",
-    "open_for_ms",
-    "times_out",
-    "partitions",
-)
-GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
 UNKNOWN: dict[str, Any] = {
     "cluster_id": None,
-    "controller": None,
-    "voters": None,
+    "controller_id": None,
+    "current_voters": None,
     "brokers": [],
     "partitions": None,
     "under_replicated": None,
@@ -61,6 +61,7 @@ UNKNOWN: dict[str, Any] = {
     "unreachable": [],
 }
 """Values of a cluster without a broker that responds."""
+STATUS = Output("status", more=tuple(UNKNOWN), shape=Shape.OBJECT)
 
 
 def status_values(status: ClusterStatus) -> dict[str, Any]:
@@ -69,9 +70,13 @@ def status_values(status: ClusterStatus) -> dict[str, Any]:
     The open transactions are null if none is known, and at least one broker did not respond.
     """
     transactions = [transaction_row(transaction) for transaction in status.transactions]
+    values = row_of(status)
+    known = transactions or not status.unreachable
     return {
-        **row_of(status),
-        "transactions": transactions or (None if status.unreachable else []),
+        **values,
+        "partitions": PARTITIONS.rows(values["partitions"]),
+        "groups": GROUPS.rows(values["groups"]),
+        "transactions": TRANSACTIONS.rows(transactions) if known else None,
         "unreachable": sorted(status.unreachable),
     }
 
@@ -97,16 +102,16 @@ def broker_rows(local: Local | None, values: Mapping[str, Any]) -> list[dict[str
 
 def remote_broker_row(broker: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of one broker of any cluster. What only its host knows is null."""
-    node_id, fenced = broker["node_id"], broker["fenced"]
+    node_id, fenced = broker["node_id"], broker["is_fenced"]
     responds = not fenced and node_id not in values["unreachable"]
     host = f"[{broker['host']}]" if ":" in broker["host"] else broker["host"]
     return {
         "node_id": node_id,
         "endpoint": f"{host}:{broker['port']}",
         "running": responds,
-        "fenced": fenced,
+        "is_fenced": fenced,
         "state": "fenced" if fenced else "running" if responds else "no response",
-        "role": role(node_id, values, values["voters"] or ()),
+        "role": role(node_id, values, values["current_voters"] or ()),
         "rack": broker["rack"],
         **counts_of(node_id, values),
         "log_bytes": broker["log_bytes"],
@@ -133,14 +138,14 @@ def broker_row(
     """Return the row of one broker, from the state file, its process, and the metadata of the cluster."""
     metadata: dict[str, Any] = next((row for row in values["brokers"] if row["node_id"] == node_id), {})
     running = node_id in state.alive()
-    fenced = metadata.get("fenced") if running else None
+    fenced = metadata.get("is_fenced") if running else None
     metrics = state.plan.metrics_url(node_id) if running else None
     recovery = recovery_of(metrics) if running and fenced is not False else None
     return {
         "node_id": node_id,
         "endpoint": state.plan.endpoint(node_id),
         "running": running,
-        "fenced": fenced,
+        "is_fenced": fenced,
         "state": str(recovery or ("fenced" if fenced else "running")) if running else down_state(state, node_id),
         "role": role(node_id, values, state.plan.voters),
         "rack": metadata.get("rack"),
@@ -161,7 +166,7 @@ def down_state(state: ClusterState, node_id: int) -> str:
 
 def role(node_id: int, values: Mapping[str, Any], voters: Collection[int]) -> str:
     """Return the role of a broker in the quorum: controller, voter or observer."""
-    if node_id == values["controller"]:
+    if node_id == values["controller_id"]:
         return "controller"
     return "voter" if node_id in voters else "observer"
 

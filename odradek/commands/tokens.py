@@ -7,20 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
-from odradek.commands.rows import moment, row_of
+from odradek.commands.rows import moment
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import print_json, show
 
 if TYPE_CHECKING:
     from odradek.commands.rows import Row
 
 app = typer.Typer(help="Delegation tokens: create, renew, expire, list.", no_args_is_help=True, rich_markup_mode="rich")
 
-COLUMNS = ("token_id", "owner", "requester", "renewers", "expires", "renewable_until")
+TABLE = ("token_id", "owner", "requester", "renewers", "issue_date", "expiry_date", "max_date")
+TIMESTAMPS = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
+LISTED = Output("tokens list", TABLE, TIMESTAMPS)
+CREATED = Output("tokens create", more=(*TABLE, *TIMESTAMPS, "hmac"), shape=Shape.OBJECT)
+CHANGED_FIELDS = ("token_id", "expiry_timestamp", "expiry_date")
+RENEWED = Output("tokens renew", more=CHANGED_FIELDS, shape=Shape.OBJECT)
+EXPIRED = Output("tokens expire", more=CHANGED_FIELDS, shape=Shape.OBJECT)
 
-TokenArgument = Annotated[str, typer.Argument(help="Id of the token.", metavar="TOKEN")]
+TokenArgument = Annotated[
+    str, typer.Argument(help="Id of the token.", metavar="TOKEN", autocompletion=completion.tokens)
+]
 PeriodOption = Annotated[
     int | None, typer.Option("--period", help="Milliseconds until it expires. Default: the longest.", metavar="MS")
 ]
@@ -31,10 +40,22 @@ PeriodOption = Annotated[
 def create(
     target: Target,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="User that logs in by it. Default: this client.", metavar="USER")
+        str | None,
+        typer.Option(
+            "--owner",
+            help="User that logs in by it. Default: this client.",
+            metavar="USER",
+            autocompletion=completion.users,
+        ),
     ] = None,
     renewers: Annotated[
-        list[str] | None, typer.Option("--renewer", help="User that may renew it, too. Repeatable.", metavar="USER")
+        list[str] | None,
+        typer.Option(
+            "--renewer",
+            help="User that may renew it, too. Repeatable.",
+            metavar="USER",
+            autocompletion=completion.users,
+        ),
     ] = None,
     max_lifetime: Annotated[
         int | None, typer.Option("--max-lifetime", help="Milliseconds beyond which it cannot be renewed.", metavar="MS")
@@ -63,9 +84,9 @@ def create(
     )
     row = token_row(token)
     if as_json:
-        print_json(row | {"hmac": token.hmac})
+        CREATED.print_json(row | {"hmac": token.hmac})
     else:
-        print(f"token: {token.token_id}\nhmac: {token.hmac}\nowner: {token.owner}\nexpires: {row['expires']}")
+        print(f"token: {token.token_id}\nhmac: {token.hmac}\nowner: {token.owner}\nexpires: {row['expiry_date']}")
 
 
 @app.command()
@@ -87,7 +108,7 @@ def renew(
     period_ms = -1 if period is None else period
     expires_ms = run(target, lambda cluster: client.renew_token(cluster, token_id, period_ms=period_ms))
     if as_json:
-        print_json({"token_id": token_id, "expires_ms": expires_ms, "expires": moment(expires_ms)})
+        RENEWED.print_json(changed_row(token_id, expires_ms))
     else:
         print(f"renewed: {token_id}, expires {moment(expires_ms)}")
 
@@ -114,7 +135,7 @@ def expire(
     period_ms = -1 if period is None else period
     expires_ms = run(target, lambda cluster: client.expire_token(cluster, token_id, period_ms=period_ms))
     if as_json:
-        print_json({"token_id": token_id, "expires_ms": expires_ms, "expires": moment(expires_ms)})
+        EXPIRED.print_json(changed_row(token_id, expires_ms))
     elif period is None:
         print(f"removed: {token_id}")
     else:
@@ -126,7 +147,10 @@ def expire(
 def list_tokens(
     target: Target,
     owners: Annotated[
-        list[str] | None, typer.Option("--owner", help="Only tokens of this user. Repeatable.", metavar="USER")
+        list[str] | None,
+        typer.Option(
+            "--owner", help="Only tokens of this user. Repeatable.", metavar="USER", autocompletion=completion.users
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -139,12 +163,22 @@ def list_tokens(
       odradek tokens list --owner alice --json
     """
     tokens = run(target, lambda cluster: client.describe_tokens(cluster, owners or None))
-    titles = {name: name.replace("_", " ") for name in COLUMNS}
-    show([token_row(token) for token in tokens], titles, as_json=as_json, empty="no tokens")
+    LISTED.show(map(token_row, tokens), as_json=as_json, empty="no tokens")
 
 
 def token_row(token: client.Token) -> Row:
     """Return a row of a token, with times as text and without its HMAC."""
-    row = row_of(token)
-    del row["hmac"]
-    return row | {"expires": moment(token.expires_ms), "renewable_until": moment(token.max_ms)}
+    timestamps = {"issue": token.issued_ms, "expiry": token.expires_ms, "max": token.max_ms}
+    return {
+        "token_id": token.token_id,
+        "owner": token.owner,
+        "requester": token.requester,
+        "renewers": list(token.renewers),
+        **{f"{name}_timestamp": value for name, value in timestamps.items()},
+        **{f"{name}_date": moment(value) for name, value in timestamps.items()},
+    }
+
+
+def changed_row(token_id: str, expires_ms: int) -> Row:
+    """Return a row of a token whose expiration was changed."""
+    return {"token_id": token_id, "expiry_timestamp": expires_ms, "expiry_date": moment(expires_ms)}

@@ -7,15 +7,32 @@ from typing import Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json, parse_pair
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import counted, print_json, show
+from odradek.local.output import counted
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
 
-Name = Annotated[str, typer.Argument(help="Name of the topic.")]
+LISTED = Output("topics list", ("topic", "topic_id", "partition_count", "replication_factor"), ("is_internal",))
+DESCRIBED = Output(
+    "topics describe",
+    (
+        "topic", "partition", "leader", "leader_epoch", "replicas", "isr", "log_start_offset", "last_stable_offset",
+        "high_watermark",
+    ),
+    ("log_end_offset", "is_internal"),
+)  # fmt: skip
+CREATED = Output(
+    "topics create", more=("topic", "topic_id", "partition_count", "replication_factor"), shape=Shape.OBJECT
+)
+DELETED = Output("topics delete", more=("topic", "topic_id"), shape=Shape.OBJECT)
+
+Name = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=completion.topics)]
+NewName = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
 @app.command("list")
@@ -32,15 +49,16 @@ def list_topics(
       odradek topics list --internal --json
     """
     rows = [row_of(row) for row in run(target, client.list_topics) if internal or not row.internal]
-    columns = {"name": "topic", "topic_id": "id", "partitions": "partitions", "replication_factor": "replicas"}
-    show(rows, columns, as_json=as_json, empty="no topics")
+    LISTED.show(rows, as_json=as_json, empty="no topics")
 
 
 @app.command()
 @on_cluster
 def describe(
     target: Target,
-    name: Annotated[str | None, typer.Argument(help="Name of the topic. Without it: all topics.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the topic. Without it: all topics.", autocompletion=completion.topics)
+    ] = None,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated", help="Show only partitions with a replica that is not in sync.")
     ] = False,
@@ -54,19 +72,18 @@ def describe(
 
       odradek topics describe --under-replicated
     """
-    columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
     names = None if name is None else [name]
     described = run(target, lambda cluster: client.describe_partitions(cluster, names))
     rows = [row_of(row) for row in described if not under_replicated or not set(row.isr).issuperset(row.replicas)]
-    shown = (*columns, "high_watermark") if name is not None else ("topic", *columns, "high_watermark")
-    show(rows, {column: column for column in shown}, as_json=as_json, empty="no partitions")
+    columns = DESCRIBED.table if name is None else DESCRIBED.table[1:]
+    DESCRIBED.show(rows, as_json=as_json, empty="no partitions", columns=columns)
 
 
 @app.command()
 @on_cluster
 def create(
     target: Target,
-    name: Name,
+    name: NewName,
     partitions: Annotated[int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.")] = -1,
     replication_factor: Annotated[
         int, typer.Option(help="Replicas per partition. -1: default.replication.factor.")
@@ -94,7 +111,7 @@ def create(
         ),
     )
     if as_json:
-        print_json(row_of(created))
+        CREATED.print_json(row_of(created))
     else:
         print(f"created {name} with {counted(created.partitions, 'partition')}, id {created.topic_id}")
 
@@ -110,6 +127,6 @@ def delete(target: Target, name: Name, as_json: Json = False) -> None:
     """
     topic_id = run(target, lambda cluster: client.delete_topic(cluster, name))
     if as_json:
-        print_json({"name": name, "topic_id": str(topic_id)})
+        DELETED.print_json({"topic": name, "topic_id": str(topic_id)})
     else:
         print(f"deleted {name}")

@@ -8,36 +8,53 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
 from odradek.commands.selection import Address, ClientId, Idle, Selection
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import FAILED, errors, print_json, show, usage_error
+from odradek.local.output import FAILED, errors, show, usage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 app = typer.Typer(
     help="Transactions: list, describe, find those that hold back readers, abort.",
     rich_markup_mode="rich",
 )
 
-BLOCKING = {
-    "topic": "topic",
-    "partition": "partition",
-    "last_stable_offset": "LSO",
-    "held_back": "records held back",
-    "transactional_id": "transactional id",
-    "producer_id": "producer",
-    "producer_epoch": "epoch",
-    "client_id": "client",
-    "address": "host",
-    "state": "state",
-    "since": "since",
-    "times_out": "times out",
-    "condition": "condition",
-}
+LISTED = Output(
+    "txns list",
+    (
+        "transactional_id", "transaction_state", "producer_id", "producer_epoch", "coordinator", "client_id",
+        "client_host",
+    ),
+    ("idle_ms",),
+)  # fmt: skip
+DESCRIBED = Output(
+    "txns describe",
+    (
+        "transactional_id", "transaction_state", "producer_id", "producer_epoch", "client_id", "client_host",
+        "coordinator", "transaction_timeout_ms", "transaction_start_time_ms", "since", "times_out", "in_doubt",
+        "transaction_duration_ms", "topic_partitions",
+    ),
+    shape=Shape.OBJECT,
+)  # fmt: skip
+BLOCKING = Output(
+    "txns blocking",
+    (
+        "topic", "partition", "last_stable_offset", "held_back", "transactional_id", "producer_id", "producer_epoch",
+        "client_id", "client_host", "transaction_state", "since", "times_out", "condition",
+    ),
+    ("high_watermark", "transaction_duration_ms"),
+)  # fmt: skip
+ABORTED = Output(
+    "txns abort", more=("transactional_id", "was", "topic", "partition", "producer_id", "message"), shape=Shape.OBJECT
+)
+CLIENTS = Output("txns clients", ("coordinator", "client_id", "client_host", "transactional_ids"))
+EXPIRED = Output("txns expire", more=("selected", "removed", "kept", "message"), shape=Shape.OBJECT)
 
 
 @app.callback(invoke_without_command=True)
@@ -77,21 +94,17 @@ def list_transactions(
       odradek txns list --state Ongoing
     """
     result = run(target, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
-    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator", "client_id", "address")
-    show_partial(
-        [row_of(row) for row in result.rows],
-        result.unreachable,
-        {column: column for column in columns},
-        as_json=as_json,
-        empty="no transactional ids",
-    )
+    rows = map(row_of, result.rows)
+    show_partial(LISTED, rows, result.unreachable, as_json=as_json, empty="no transactional ids")
 
 
 @app.command()
 @on_cluster
 def describe(
     target: Target,
-    transactional_id: Annotated[str, typer.Argument(help="Transactional id of a producer.")],
+    transactional_id: Annotated[
+        str, typer.Argument(help="Transactional id of a producer.", autocompletion=completion.transactional_ids)
+    ],
     as_json: Json = False,
 ) -> None:
     """Show the state, producer, partitions and time-out of a transactional id.
@@ -102,21 +115,17 @@ def describe(
     """
     row = transaction_row(run(target, lambda cluster: client.describe_transaction(cluster, transactional_id)))
     if as_json:
-        print_json(row)
+        DESCRIBED.print_json(row)
         return
-    show(
-        [{"field": name, "value": value} for name, value in row.items()],
-        {"field": "field", "value": "value"},
-        as_json=False,
-        empty="",
-    )
+    fields = [{"field": name, "value": value} for name, value in DESCRIBED.row(row).items()]
+    show(fields, ("field", "value"), as_json=False, empty="")
 
 
 @app.command()
 @on_cluster
 def blocking(
     target: Target,
-    topic: Annotated[str | None, typer.Option(help="Show only this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show only this topic.", autocompletion=completion.topics)] = None,
     as_json: Json = False,
 ) -> None:
     """Show the partitions whose last stable offset an open transaction holds back.
@@ -138,12 +147,9 @@ def show_blocking(target: Target, topic: str | None, *, as_json: bool) -> None:
     """Print the partitions of a topic, or of all topics, whose readers wait for open transactions."""
     topics = None if topic is None else [topic]
     result = run(target, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
+    rows = map(blocked_row, result.rows)
     show_partial(
-        [blocked_row(row) for row in result.rows],
-        result.unreachable,
-        BLOCKING,
-        as_json=as_json,
-        empty="no partition is held back by a transaction",
+        BLOCKING, rows, result.unreachable, as_json=as_json, empty="no partition is held back by a transaction"
     )
 
 
@@ -151,8 +157,13 @@ def show_blocking(target: Target, topic: str | None, *, as_json: bool) -> None:
 @on_cluster
 def abort(
     target: Target,
-    transactional_id: Annotated[str | None, typer.Argument(help="Transactional id of the producer to fence.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Argument(help="Transactional id of the producer to fence.", autocompletion=completion.transactional_ids),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Topic of a hanging transaction.", autocompletion=completion.topics)
+    ] = None,
     partition: Annotated[int | None, typer.Option(help="Partition of a hanging transaction.")] = None,
     producer_id: Annotated[int | None, typer.Option(help="Producer id of a hanging transaction.")] = None,
     as_json: Json = False,
@@ -177,7 +188,7 @@ def abort(
     else:
         usage_error("specify either a transactional id, or --topic, --partition and --producer-id")
     if as_json:
-        print_json(row)
+        ABORTED.print_json(row)
     else:
         print(row["message"])
 
@@ -194,18 +205,19 @@ def clients(target: Target, as_json: Json = False) -> None:
     result = run(target, client.list_transactions, partial=True)
     counts = Counter((row.coordinator, row.client_id, row.address) for row in result.rows)
     rows: list[Row] = [
-        {"coordinator": node_id, "client_id": client_id, "address": address, "transactional_ids": count}
+        {"coordinator": node_id, "client_id": client_id, "client_host": address, "transactional_ids": count}
         for (node_id, client_id, address), count in counts.most_common()
     ]
-    columns = {name: name for name in ("coordinator", "client_id", "address", "transactional_ids")}
-    show_partial(rows, result.unreachable, columns, as_json=as_json, empty="no transactional ids")
+    show_partial(CLIENTS, rows, result.unreachable, as_json=as_json, empty="no transactional ids")
 
 
 @app.command()
 @on_cluster
 def expire(
     target: Target,
-    transactional_id: Annotated[str | None, typer.Argument(help="Transactional id to remove.")] = None,
+    transactional_id: Annotated[
+        str | None, typer.Argument(help="Transactional id to remove.", autocompletion=completion.transactional_ids)
+    ] = None,
     idle_s: Idle = None,
     client_id: ClientId = None,
     address: Address = None,
@@ -242,7 +254,7 @@ def expire(
     chosen, kept, unreachable = run(target, remove)
     message = f"{chosen - len(kept)} of {chosen} selected transactional ids are removed"
     if as_json:
-        print_json({"selected": chosen, "removed": chosen - len(kept), "kept": kept, "message": message})
+        EXPIRED.print_json({"selected": chosen, "removed": chosen - len(kept), "kept": kept, "message": message})
     else:
         print(message)
         for name, reason in kept.items():
@@ -273,15 +285,13 @@ def abort_hanging(target: Target, topic: str, partition: int, producer_id: int) 
 
 
 def show_partial(
-    rows: Sequence[Row], unreachable: Mapping[int, str], columns: dict[str, str], *, as_json: bool, empty: str
+    output: Output, rows: Iterable[Row], unreachable: Mapping[int, str], *, as_json: bool, empty: str
 ) -> None:
     """Print the rows. If brokers did not respond, name them, and raise typer.Exit with code 1: rows may be missing.
 
     `unreachable` has the reasons by node id.
     """
-    show(
-        list(rows), columns, as_json=as_json, empty="no rows from the brokers that responded" if unreachable else empty
-    )
+    output.show(rows, as_json=as_json, empty="no rows from the brokers that responded" if unreachable else empty)
     exit_if_partial(unreachable)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from odradek.commands import completion
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.local.directory import (
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable=true"
-NodeIds = Annotated[list[int] | None, typer.Argument(help="Node ids of brokers.", metavar="[NODE]...")]
+NodeIds = Annotated[
+    list[int] | None,
+    typer.Argument(help="Node ids of brokers.", metavar="[NODE]...", autocompletion=completion.local_brokers),
+]
 
 Empty = Annotated[
     bool,

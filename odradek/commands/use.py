@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands import profiles
+from odradek.commands import completion, profiles
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output
 from odradek.commands.requests import exit_on_client_error
 from odradek.commands.target import Target, find, on_cluster
-from odradek.local.output import print_json, show, usage_error
+from odradek.local.output import print_json, usage_error
 
 if TYPE_CHECKING:
     from odradek.commands.rows import Row
 
-COLUMNS = {"used": "used", "name": "name", "bootstrap": "bootstrap", "command_config": "command config"}
+LISTED = Output("use", ("used", "name", "bootstrap", "command_config"))
 
 
 @on_cluster
 def use(
     target: Target,
-    name: Annotated[str | None, typer.Argument(help="Name of the profile.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the profile.", autocompletion=completion.profile_names)
+    ] = None,
     show_all: Annotated[bool, typer.Option("--list", help="List the profiles.")] = False,
     none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the profile.")] = False,
@@ -68,9 +71,10 @@ def use(
         for each, profile in sorted(stored.profiles.items())
     ]
     if as_json:
-        print_json([row | {"used": row["name"] == stored.current} for row in rows])
+        print_json(LISTED.rows(row | {"used": row["name"] == stored.current} for row in rows))
     elif show_all:
-        show(rows, COLUMNS, as_json=False, empty="no profiles; store one with: odradek use NAME --bootstrap HOST:PORT")
+        empty = "no profiles; store one with: odradek use NAME --bootstrap HOST:PORT"
+        LISTED.show(rows, as_json=False, empty=empty)
     elif remove:
         print(f"removed: {name}")
     elif stored.current is None:

@@ -9,22 +9,25 @@ from typing import Annotated
 import typer
 
 from odradek import client
+from odradek.commands import completion
 from odradek.commands.options import Json
+from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import print_json, show
 
 app = typer.Typer(
     help="Users with SCRAM credentials: list, add, remove.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
-COLUMNS = ("user", "mechanism", "iterations")
+LISTED = Output("users list", ("user", "mechanism", "iterations"))
+ADDED = Output("users add", more=("user", "mechanism", "iterations"), shape=Shape.OBJECT)
+REMOVED = Output("users remove", more=("user", "mechanisms"), shape=Shape.OBJECT)
 MECHANISM = "SCRAM-SHA-512"
 ITERATIONS = 4_096
 STANDARD_INPUT = "-"
 
-UserArgument = Annotated[str, typer.Argument(help="Name of the user.")]
+UserArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=completion.users)]
 
 
 @app.command("list")
@@ -37,7 +40,7 @@ def list_users(target: Target, as_json: Json = False) -> None:
       odradek users list
     """
     users = run(target, client.describe_users)
-    show([row_of(user) for user in users], {name: name for name in COLUMNS}, as_json=as_json, empty="no users")
+    LISTED.show(map(row_of, users), as_json=as_json, empty="no users")
 
 
 @app.command()
@@ -77,7 +80,7 @@ def add(
         lambda cluster: client.set_user(cluster, user, password, mechanism, iterations=iterations),
     )
     if as_json:
-        print_json({"user": user, "mechanism": mechanism.upper(), "iterations": iterations})
+        ADDED.print_json({"user": user, "mechanism": mechanism.upper(), "iterations": iterations})
     else:
         print(f"added: {user} ({mechanism.upper()})")
 
@@ -102,7 +105,7 @@ def remove(
     """
     removed = run(target, lambda cluster: client.remove_user(cluster, user, mechanism))
     if as_json:
-        print_json({"user": user, "mechanisms": removed})
+        REMOVED.print_json({"user": user, "mechanisms": removed})
     else:
         print(f"removed: {user} ({', '.join(removed)})")
 

@@ -39,12 +39,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
+def show(rows: list[dict[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
     """Print rows as JSON, or as a table.
 
     Args:
         rows: Values by field name.
-        columns: Titles of the table by field name.
+        columns: Fields of the table. Their names are its headings.
         as_json: Print all fields as JSON.
         empty: Text to print instead of a table without rows.
     """
@@ -60,21 +60,22 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
     Console(highlight=False, emoji=False, width=max(console.width, table_width)).print(table)
 
 
-def fitting_table(rows: list[dict[str, Any]], columns: dict[str, str], optional: Sequence[str], width: int) -> Table:
+def fitting_table(rows: list[dict[str, Any]], columns: Sequence[str], optional: Sequence[str], width: int) -> Table:
     """Return a table without the first of the optional columns, so that it fits in a width if that is possible."""
-    kept = dict(columns)
+    kept = list(columns)
     for name in ("", *optional):
-        kept.pop(name, None)
+        if name in kept:
+            kept.remove(name)
         table = table_of(rows, kept)
         if Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum <= width:
             break
     return table
 
 
-def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
-    """Return a table of the rows. `columns` has the titles by field name."""
+def table_of(rows: list[dict[str, Any]], columns: Sequence[str]) -> Table:
+    """Return a table of these fields of the rows."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns.values():
+    for title in columns:
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(escape(text(row.get(name))) for name in columns))

@@ -62,7 +62,7 @@ def test_added_acl_is_listed_explained_obeyed_and_removed(secured: LocalCluster,
     assert added == f"added: DENY WRITE on TOPIC LITERAL {name} to User:ANONYMOUS from *\n"
     acls(secured, "add", "allow", "alice", "read,describe-configs", f"topic:{name[:6]}", "--prefixed", "--host", "::1")
     rows = acls_json(secured, "list", "--resource", resource, "--applying")
-    assert [(row["resource"], row["host"], row["operation"], row["permission"]) for row in rows] == [
+    assert [(row["resource"], row["host"], row["operation"], row["permission_type"]) for row in rows] == [
         (f"topic:{name[:6]}*", "::1", "read", "allow"),
         (f"topic:{name[:6]}*", "::1", "describe_configs", "allow"),
         (resource, "*", "write", "deny"),

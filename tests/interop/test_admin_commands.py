@@ -77,7 +77,7 @@ def steps(cluster: Cluster, plan: Path) -> list[Any]:
     assert run("quotas", "remove", "producer_byte_rate", "--user", "alice", "--client-id", "<default>")[0] == 0
     assert run("quotas", "remove", "request_percentage", "--user", "<default>")[0] == 0
     found.append(until(cluster, lambda rows: rows == [], "quotas", "list"))
-    before = {row["feature"]: row["finalized"] for row in run("features", "list")[1]}
+    before = {row["feature"]: row["finalized_version_level"] for row in run("features", "list")[1]}
     found.append(before["transaction.version"])
     found.append(run("features", "downgrade", "transaction.version=1"))
     until(cluster, lambda rows: ("transaction.version", 1) in levels(rows), "features", "list")
@@ -87,12 +87,12 @@ def steps(cluster: Cluster, plan: Path) -> list[Any]:
     found.append(run("topics", "describe", "--under-replicated"))
     status = run("status", "--once")[1]
     found.append([(row["node_id"], row["state"]) for row in status["brokers"]])
-    found += [status["voters"], until(cluster, lambda row: row["healthy"], "health")]
+    found += [status["current_voters"], until(cluster, lambda row: row["healthy"], "health")]
     return found
 
 
 def levels(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
-    return {(row["feature"], row["finalized"]) for row in rows}
+    return {(row["feature"], row["finalized_version_level"]) for row in rows}
 
 
 @pytest.fixture(scope="module")

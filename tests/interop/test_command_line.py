@@ -132,7 +132,7 @@ def test_commands_that_change_a_cluster_find_it_by_its_directory(cluster: LocalC
     for words in changed:
         finished = odradek(*words, *where)
         assert finished.returncode == 0, (words, finished.stderr)
-    assert [row["log_start"] for row in json_output("topics", "describe", "changes", *where)] == [1, 0, 0]
+    assert [row["log_start_offset"] for row in json_output("topics", "describe", "changes", *where)] == [1, 0, 0]
     quota = {"entity": {"user": "alice"}, "quotas": {"request_percentage": 50}}
     assert json_output("quotas", "list", *where) == [quota]
     assert odradek("quotas", "remove", "request_percentage", "--user", "alice", *where).returncode == 0
@@ -222,9 +222,9 @@ def test_topics_are_created_listed_described_and_deleted(cluster: LocalCluster) 
     refused = odradek("topics", "create", name, "--replication-factor", "2", *bootstrap_options)
     assert (refused.returncode, "INVALID_REPLICATION_FACTOR" in refused.stderr) == (1, True)
     created = json_output("topics", "create", name, *sizes, "--config", "retention.ms=1000", *bootstrap_options)
-    assert (created["partitions"], created["replication_factor"]) == (3, 1)
+    assert (created["partition_count"], created["replication_factor"]) == (3, 1)
     assert (name, 3, 1) in [
-        (row["name"], row["partitions"], row["replication_factor"])
+        (row["topic"], row["partition_count"], row["replication_factor"])
         for row in json_output("topics", "list", *bootstrap_options)
     ]
     assert [row["partition"] for row in json_output("topics", "describe", name, *bootstrap_options)] == [0, 1, 2]
@@ -284,12 +284,13 @@ def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: Loc
     producer = open_transaction(cluster, topic)
     [row] = json_output("txns", "blocking", "--topic", topic, *bootstrap_options)
     assert (row["topic"], row["partition"], row["condition"]) == (topic, 1, "open")
-    assert (row["transactional_id"], row["client_id"], row["state"]) == (f"{topic}-id", f"{topic}-client", "Ongoing")
+    assert (row["transactional_id"], row["client_id"]) == (f"{topic}-id", f"{topic}-client")
+    assert row["transaction_state"] == "Ongoing"
     assert (row["last_stable_offset"], row["held_back"]) == (0, 1)
     assert row["since"] < row["times_out"]
     assert f"{topic}-id" in odradek("txns", *bootstrap_options).stdout
     described = json_output("txns", "describe", f"{topic}-id", *bootstrap_options)
-    assert described["partitions"] == [f"{topic}-1"]
+    assert described["topic_partitions"] == [f"{topic}-1"]
     refused = odradek(
         "txns",
         "abort",
@@ -304,7 +305,9 @@ def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: Loc
     assert (refused.returncode, f"odradek txns abort {topic}-id" in refused.stderr) == (1, True)
     assert "is aborted" in json_output("txns", "abort", f"{topic}-id", *bootstrap_options)["message"]
     assert json_output("txns", "blocking", "--topic", topic, *bootstrap_options) == []
-    states = {row["transactional_id"]: row["state"] for row in json_output("txns", "list", *bootstrap_options)}
+    states = {
+        row["transactional_id"]: row["transaction_state"] for row in json_output("txns", "list", *bootstrap_options)
+    }
     assert states[f"{topic}-id"] in {"CompleteAbort", "Empty"}
     del producer
 
@@ -318,7 +321,7 @@ def test_producers_and_transactional_ids_are_counted_by_client_and_removed(clust
     [counted] = json_output("producers", "clients", topic, *options)
     assert (counted["partition"], counted["client_id"], counted["producers"]) == (1, f"{topic}-client", 1)
     [listed] = json_output("producers", "list", topic, *options)
-    assert (listed["address"], listed["open_transaction"]) == ("127.0.0.1", False)
+    assert (listed["client_host"], listed["open_transaction"]) == ("127.0.0.1", False)
     refused = odradek("producers", "expire", topic, *options)
     assert (refused.returncode, "--client-id" in refused.stderr) == (2, True)
     kept = json_output("producers", "expire", topic, "--client-id", "another", *options)

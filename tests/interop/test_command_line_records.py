@@ -45,7 +45,7 @@ def test_produced_records_are_consumed(topic: str, bootstrap_options: tuple[str,
     header = ("--header", "source=shell", "--header", "empty")
     sent = json_output("produce", topic, "hello", "--key", "k", "--partition", "1", *header, *bootstrap_options)
     assert sent["records"] == 1
-    assert sent["partitions"] == [{"partition": 1, "first_offset": 0, "records": 1}]
+    assert sent["partitions"] == [{"partition": 1, "base_offset": 0, "records": 1}]
     [record] = consumed(topic, *bootstrap_options)
     assert (record["partition"], record["offset"], record["key"], record["value"]) == (1, 0, "k", "hello")
     assert record["headers"] == [["source", "shell"], ["empty", None]]
@@ -150,7 +150,10 @@ def test_interrupted_produce_aborts_its_transaction(topic: str, bootstrap_option
     sending.wait(TIMEOUT_S)
     sending.communicate()
     assert sending.returncode == 130
-    assert json_output("txns", "describe", identity, *bootstrap_options)["state"] in {"CompleteAbort", "PrepareAbort"}
+    assert json_output("txns", "describe", identity, *bootstrap_options)["transaction_state"] in {
+        "CompleteAbort",
+        "PrepareAbort",
+    }
     assert consumed(topic, *bootstrap_options) == []
 
 
@@ -228,9 +231,9 @@ def test_groups_are_listed_described_reset_and_deleted(
     assert member_row["client_id"] == f"{group}-client"
     assert member_row["assignment"] == {topic: [0, 1, 2]}
     row = next(row for row in described["partitions"] if row["partition"] == 1)
-    assert (row["committed"], row["lag"], row["stable_lag"]) == (1, 5, 4)
+    assert (row["committed_offset"], row["lag"], row["stable_lag"]) == (1, 5, 4)
     assert row["member_id"] == member_row["member_id"]
-    assert next(row for row in described["partitions"] if row["partition"] == 0)["committed"] is None
+    assert next(row for row in described["partitions"] if row["partition"] == 0)["committed_offset"] is None
     lags = {row["group"]: row for row in json_output("status", "--dir", str(cluster.directory.path))["groups"]}
     assert (lags[group]["lag"], lags[group]["stable_lag"]) == (5, 4)
     refused = odradek("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *bootstrap_options)
@@ -239,9 +242,9 @@ def test_groups_are_listed_described_reset_and_deleted(
     assert (refused.returncode, "stop its consumers first" in refused.stderr) == (1, True)
     consumer.close()
     open_one.abort_transaction(TIMEOUT_S)
-    assert "lag to LSO" in odradek("groups", "describe", group, *bootstrap_options).stdout
+    assert "stable_lag" in odradek("groups", "describe", group, *bootstrap_options).stdout
     planned = json_output("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", *bootstrap_options)
-    assert planned["partitions"] == [{"topic": topic, "partition": 1, "committed": 1, "new": 3}]
+    assert planned["partitions"] == [{"topic": topic, "partition": 1, "committed_offset": 1, "new_offset": 3}]
     committed = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
     assert committed.committed([TopicPartition(topic, 1)], TIMEOUT_S)[0].offset == 1
     json_output("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", "--execute", *bootstrap_options)
@@ -280,7 +283,7 @@ def test_reset_accepts_each_specification(
     else:
         json_output("groups", "reset", group, "--all-topics", *specification, "--execute", *bootstrap_options)
     rows = json_output("groups", "describe", group, *bootstrap_options)["partitions"]
-    assert [row["committed"] for row in rows] == expected
+    assert [row["committed_offset"] for row in rows] == expected
     assert [row["lag"] for row in rows] == [4 - offset for offset in expected]
 
 
@@ -342,7 +345,7 @@ def test_commands_work_with_apache_kafka(kafka_broker: KafkaBroker) -> None:
     json_output("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *bootstrap_options)
     described = json_output("groups", "describe", group, *bootstrap_options)
     assert (described["type"], described["state"]) == ("classic", "Empty")
-    assert [(row["committed"], row["lag"]) for row in described["partitions"]] == [(0, 5)]
+    assert [(row["committed_offset"], row["lag"]) for row in described["partitions"]] == [(0, 5)]
     assert group in [row["group"] for row in json_output("groups", "list", *bootstrap_options)]
     json_output("groups", "delete", group, *bootstrap_options)
     json_output("configs", "alter", "topic", topic, "--set", "retention.ms=1000", *bootstrap_options)

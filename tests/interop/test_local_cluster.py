@@ -44,10 +44,10 @@ def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> No
         commit(bootstrap, "greetings", b"hello")
         values = status(tmp_path)
         assert [row["state"] for row in values["brokers"]] == ["running"] * BROKERS
-        assert values["controller"] in {1, 2, 3}
+        assert values["controller_id"] in {1, 2, 3}
         [row] = [row for row in values["partitions"] if row["topic"] == "greetings"]
         assert sorted(row["replicas"]) == sorted(row["isr"]) == [1, 2, 3]
-        assert row["last_stable_offset"] == row["high_watermark"] == row["log_end"] == 2
+        assert row["last_stable_offset"] == row["high_watermark"] == row["log_end_offset"] == 2
         assert {row["topic"] for row in values["partitions"]} == {"greetings", "__transaction_state"}
         stopped = odradek("down", "--dir", str(tmp_path))
         lines = stopped.stdout.splitlines()
@@ -202,7 +202,7 @@ def test_voters_that_differ_from_the_metadata_log_are_refused(tmp_path: Path) ->
 def test_node_id_of_a_running_broker_is_refused(tmp_path: Path) -> None:
     session = ("--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300")
     with detached(tmp_path, *session) as bootstrap:
-        duplicate = 1 if status(tmp_path)["controller"] != 1 else 2
+        duplicate = 1 if status(tmp_path)["controller_id"] != 1 else 2
         config = str(ClusterDirectory(tmp_path).config(duplicate))
         settings = (
             f"log.dirs={tmp_path / 'other'}",

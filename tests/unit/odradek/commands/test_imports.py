@@ -24,7 +24,10 @@ print("odradek.client.admin.topics" in sys.modules, len(sys.modules))
 print([name for name in {names} if name in sys.modules])
 print(sorted(name for name in sys.modules if name.startswith("odradek.commands.")))
 """
-USED = [f"odradek.commands.{name}" for name in ("options", "profiles", "requests", "rows", "target", "topics")]
+USED = [
+    f"odradek.commands.{name}"
+    for name in ("completion", "options", "outputs", "profiles", "requests", "rows", "target", "topics")
+]
 
 
 def test_a_command_imports_its_own_modules_only() -> None:

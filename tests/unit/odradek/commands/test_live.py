@@ -18,14 +18,14 @@ from odradek.local.plan import Plan
 
 PLAN = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092, 2: 9093}, [], {1: 10092, 2: 10093})
 PARTITION = {
-    "topic": "payments", "partition": 0, "internal": False, "leader": 1, "replicas": [1, 2], "isr": [1], "log_start": 0,
-    "last_stable_offset": 4, "high_watermark": 7, "log_end": 7,
+    "topic": "payments", "partition": 0, "is_internal": False, "leader": 1, "replicas": [1, 2], "isr": [1],
+    "log_start_offset": 0, "last_stable_offset": 4, "high_watermark": 7, "log_end_offset": 7,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "cluster_id": PLAN.cluster_id,
-    "voters": [1],
-    "controller": 1,
-    "brokers": [{"node_id": 1, "fenced": False, "rack": None}],
+    "current_voters": [1],
+    "controller_id": 1,
+    "brokers": [{"node_id": 1, "is_fenced": False, "rack": None}],
     "partitions": [PARTITION],
     "under_replicated": ["payments-0"],
     "groups": [{"group": "app[red]", "type": "consumer", "state": "Stable", "lag": 3, "stable_lag": 0}],
@@ -51,7 +51,14 @@ def shown(window: Window) -> list[str]:
 def test_view_of_many_partitions_fits_a_terminal_of_80_by_24_and_scrolls(tmp_path: Path, *, local: bool) -> None:
     partitions = [{**PARTITION, "topic": "payments-of-europe", "partition": index} for index in range(40)]
     brokers = [
-        {"node_id": 1, "host": "127.0.0.1", "port": 9092, "fenced": False, "rack": "eu-central-1a", "log_bytes": 10**12}
+        {
+            "node_id": 1,
+            "host": "127.0.0.1",
+            "port": 9092,
+            "is_fenced": False,
+            "rack": "eu-central-1a",
+            "log_bytes": 10**12,
+        }
     ]
     status = {**STATUS, "partitions": partitions, "brokers": brokers}
     of_directory = Local(ClusterDirectory(tmp_path), ClusterState(PLAN)) if local else None

@@ -13,7 +13,7 @@ from odradek.client import ClusterStatus
 from odradek.client.errors import ConnectionLost
 from odradek.commands import status, status_rows
 from odradek.commands.status import show_tables
-from odradek.commands.status_rows import TRANSACTION_COLUMNS, UNKNOWN, status_values
+from odradek.commands.status_rows import TRANSACTIONS, UNKNOWN, status_values
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.recovery import Recovery
 from tests.unit.odradek.local.test_directory import ENDED, PLAN, own_process
@@ -53,7 +53,7 @@ def test_unknown_values_are_null_in_json(tmp_path: Path, running: dict[int, obje
     ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, running, [1, 2, 3]))  # type: ignore[arg-type]
     result = CliRunner().invoke(app, ["status", "--dir", str(tmp_path), "--json"])
     shown = json.loads(result.stdout)
-    unknown = [shown[name] for name in ("controller", "partitions", "under_replicated", "transactions")]
+    unknown = [shown[name] for name in ("controller_id", "partitions", "under_replicated", "transactions")]
     assert unknown == [None] * 4
     assert shown["unreachable"] == [1, 2, 3]
     assert result.stderr.startswith("majority lost: 0 of 3 voters run" if running else "stopped; ")
@@ -71,13 +71,13 @@ def test_unknown_values_are_null_in_json(tmp_path: Path, running: dict[int, obje
 def test_open_transactions_are_complete_or_the_output_names_the_unreachable_brokers(
     capsys: pytest.CaptureFixture[str], transactions: list[str] | None, unreachable: list[int], expected_line: str
 ) -> None:
-    rows = None if transactions is None else [dict.fromkeys(TRANSACTION_COLUMNS, name) for name in transactions]
+    rows = None if transactions is None else [dict.fromkeys(TRANSACTIONS.table, name) for name in transactions]
     values = {**UNKNOWN, "partitions": [], "groups": [], "under_replicated": []}
     show_tables([], {**values, "transactions": rows, "unreachable": unreachable})
     output = capsys.readouterr().out
     lines = output.splitlines()
     assert [line for line in lines if "open transactions" in line] == ([expected_line] if expected_line else [])
-    assert output.count("t-id") == (len(TRANSACTION_COLUMNS) if transactions else 0)
+    assert output.count("t-id") == (len(TRANSACTIONS.table) if transactions else 0)
 
 
 @pytest.mark.parametrize(("unreachable", "transactions"), [({}, []), ({2: "no response"}, None)])

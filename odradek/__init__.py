@@ -1,7 +1,7 @@
-"""Odradek: a Kafka-compatible broker cluster, its command line and `LocalCluster`.
+"""Odradek: a Kafka-compatible broker cluster, its command line, `LocalCluster` and `simulated`.
 
-`LocalCluster` and its errors are imported at first use. A broker process imports this package, too, and does not need
-them.
+`LocalCluster`, its errors and `simulated` are imported at first use. A broker process imports this package, too, and
+does not need them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ from odradek.version import __version__
 if TYPE_CHECKING:
     from odradek.local.local_cluster import LocalCluster
     from odradek.local.processes import BrokerFailed, BrokerNotRunning
+    from odradek.simulation.decorator import simulated
 
-__all__ = ["BrokerFailed", "BrokerNotRunning", "LocalCluster", "__version__"]
+__all__ = ["BrokerFailed", "BrokerNotRunning", "LocalCluster", "__version__", "simulated"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from odradek.local import processes
 
         return getattr(processes, name)
+    if name == "simulated":
+        from odradek.simulation.decorator import simulated
+
+        return simulated
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

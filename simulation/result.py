@@ -60,12 +60,15 @@ class Result:
 
     def explain(self, *, events_max: int = EVENTS_EXPLAINED_MAX) -> str:
         """Return the outcome, the findings, the faults and the last `events_max` events as text."""
-        left_out = len(self.events) - events_max
         lines = [
             f"seed {self.seed} {self.outcome.value}: {self.virtual_seconds:.1f} virtual seconds, trace {self.digest}",
             *(f"finding: {finding}" for finding in self.findings),
             *(f"fault: {fault}" for fault in self.faults),
-            *([f"({left_out} earlier events)"] if left_out > 0 else []),
-            *map(str, self.events[max(left_out, 0) :]),
+            *self.last_events(events_max),
         ]
         return "\n".join(lines)
+
+    def last_events(self, events_max: int) -> list[str]:
+        """Return the last events as lines, and a line with the number of the events before them."""
+        left_out = max(len(self.events) - events_max, 0)
+        return [*([f"({left_out} earlier events)"] if left_out else []), *map(str, self.events[left_out:])]

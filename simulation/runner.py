@@ -5,6 +5,7 @@ import gc
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -159,7 +160,8 @@ class _Run:
         if not await self._cluster.start():
             raise RuntimeError("the cluster does not start: see the findings")
         await create_topics(self._shared.bootstrap, self._brokers, self._topics)
-        self._shared.began = self.loop.time()
+        began = self._shared.began = self.loop.time()
+        self.events[:] = [replace(event, at=event.at - began) for event in self.events]
         for instance in self._instances:
             instance.start()
         self._injector.schedule(self._faults)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.simulation import Topic
+import odradek
+from odradek.simulation import Faults, Topic, checkers
 
 if TYPE_CHECKING:
     from odradek.simulation import Sim
@@ -130,4 +131,13 @@ class PositionInFile(Copy):
             await self.send(batches)
 
 
+simulated = odradek.simulated(
+    topics=TOPICS,
+    checkers=[
+        checkers.exactly_once("in", "out", origin=lambda record: (record.value or b"").lower()),
+        checkers.finished,
+    ],
+    faults=Faults(seconds=10),
+)
+correct = simulated(Copy)
 BUGS: Final = (OffsetsOutside, OffsetsFirst, NoTransactions, PositionInFile)

@@ -1,0 +1,93 @@
+"""The command line and the decorator: campaigns in child processes, reports that replay, and the hash seed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from odradek.simulation.__main__ import FAILED, IMPOSSIBLE, PASSED, main
+from tests.simulation.apps import counters
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COUNTERS: Final = "tests.simulation.apps.counters"
+COPY: Final = "tests.simulation.apps.copy:correct"
+needs_hash_seed = pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="needs PYTHONHASHSEED=0")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@needs_hash_seed
+def test_decorated_test_fails_with_a_smaller_failure_that_replays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(pytest.fail.Exception) as failed:
+        patch.setenv("PYTHONHASHSEED", "7")
+        counters.repeats_a_step()
+    report = str(failed.value)
+    assert report.startswith("seed 2 failed")
+    assert re.search(r"reduced to 1 of \d faults", report)
+    assert re.search(r"^  fault: .* crash application 1", report, re.MULTILINE)
+    assert "application-1  crashes" in report
+    finding = re.findall(r"^  (finding: .*)$", report, re.MULTILINE)[0]
+    replay = re.findall(r"^replay: python -m odradek.simulation (.*)$", report, re.MULTILINE)[0]
+    assert main(shlex.split(replay)) == FAILED
+    assert finding in capsys.readouterr().out
+
+
+def test_decorated_test_passes_if_all_seeds_pass() -> None:
+    """A checker compares module state, too: it does not pass from one seed to the next."""
+    counters.correct()
+
+
+def test_equal_seeds_give_equal_output_for_all_hash_seeds() -> None:
+    # The unused variable moves the stack and the heap, so that addresses differ.
+    runs = [
+        subprocess.run(
+            [sys.executable, "-m", "odradek.simulation", COPY, "--seed", "3", "--records", "9"],
+            env={**os.environ, "PYTHONHASHSEED": str(size), "UNUSED": "x" * size},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for size in (1, 3000)
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert "trace " in runs[0].stdout, runs[0].stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("counters", "--seed", "1"), "'counters' has no colon. Use MODULE:FUNCTION"),
+        (("absent.py:test", "--seed", "1"), "The file absent.py does not exist."),
+        (("absent.module:test", "--seed", "1"), "There is no module absent.module. Run the command in its folder"),
+        ((f"{COUNTERS}:absent", "--seed", "1"), "has no 'absent'. Name a function"),
+        ((f"{COUNTERS}:correct", "--seed", "2", "--faults", "99"), "Seed 2 has no fault 99. Use numbers from 1 to"),
+        ((f"{COUNTERS}:escapes", "--seed", "2"), "The application uses a thread, which the simulation cannot"),
+        pytest.param(
+            (f"{COUNTERS}:escapes", "--seeds", "2..3"), "The application uses a thread, which", marks=pytest.mark.full
+        ),
+    ],
+)
+@needs_hash_seed
+def test_impossible_run_is_an_error_with_the_remedy(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == IMPOSSIBLE
+    assert message in capsys.readouterr().err
+
+
+@needs_hash_seed
+def test_passing_seed_ends_with_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{COUNTERS}:correct", "--seed", "2", "--events", "1"]) == PASSED
+    assert capsys.readouterr().out.startswith("seed 2 passed")

@@ -53,9 +53,10 @@ def test_test_file_is_named_by_its_path(project: Path, package: bool, root: str,
     importlib.invalidate_caches()
     test = importlib.import_module(module).test_orders
     assert test.__doc__ == "An application."
-    assert target_of(test) == "orders_tests/test_of_orders.py:test_orders"
+    target = target_of(test)
+    assert target == "orders_tests/test_of_orders.py:test_orders"
     del sys.modules[module]
-    assert load(target_of(test)).brokers == 1
+    assert load(target).brokers == 1
 
 
 def test_module_in_a_folder_without_init_is_named_by_its_module() -> None:

@@ -10,7 +10,8 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from odradek.console.pages import cluster, errors, login, topics
+from odradek.console.model.registry import SchemaRegistry
+from odradek.console.pages import cluster, errors, login, records, topics
 from odradek.console.web.guard import Guard
 from odradek.console.web.headers import SecurityHeaders
 from odradek.console.web.render import STATIC
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
     from odradek.console.settings import Settings
 
-PAGES: Final = (login, cluster, topics)
+PAGES: Final = (login, cluster, topics, records)
 """Modules of the pages. Each has ROUTES, and may have ACTIONS: routes that change the cluster."""
 
 
 def application(settings: Settings) -> Starlette:
-    """Return the console. Routes that change the cluster exist only with `allow_actions`."""
+    """Return the console. Routes that change the cluster exist only with `allow_actions`.
+
+    Raise InvalidArgument if the address of the schema registry is malformed.
+    """
     routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=STATIC), name="static")]
     for page in PAGES:
         routes += page.ROUTES
@@ -49,4 +53,5 @@ def application(settings: Settings) -> Starlette:
     )
     app.state.settings = settings
     app.state.sessions = sessions
+    app.state.registry = None if settings.schema_registry is None else SchemaRegistry(settings.schema_registry)
     return app

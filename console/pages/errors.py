@@ -37,7 +37,16 @@ async def cluster_failed(request: Request, error: Exception) -> Response:
     )
 
 
+async def too_late(request: Request, error: Exception) -> Response:
+    """Show that the cluster did not respond in time."""
+    problem = "The cluster did not respond in time."
+    return render(
+        request, "error.html", status=504, title="No response", problem=problem, remedy="Load the page again."
+    )
+
+
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     HTTPException: not_served,
     ClientError: cluster_failed,
+    TimeoutError: too_late,
 }

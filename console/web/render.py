@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from odradek.console.model.content import visible
 from odradek.console.web.guard import access_of
 from odradek.console.web.navigation import NAVIGATION
 from odradek.console.web.queries import address
@@ -103,7 +104,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration}
+    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration, "visible": visible}
     environment.globals |= {"address": address, "percent": percent, "UNKNOWN": UNKNOWN}
     return environment
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from odradek.console.settings import Settings
 
 HOST = "127.0.0.1:8080"
+SMALL = ("transaction.state.log.num.partitions=1", "offsets.topic.num.partitions=1")
+"""Properties of a broker that starts fast."""
 CSRF = re.compile(r'name="csrf" (?:content|value)="([0-9a-f]+)"')
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.console.settings import Settings
-from tests.support.console_client import browser
+from tests.support.console_client import SMALL, browser
 from tests.support.running_node import running
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def test_pages_show_offsets_partitions_and_configurations(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
+    async with running(tmp_path, *SMALL) as broker:
         await broker.produce("payments", b"1", b"2")
         async with browser(Settings(f"127.0.0.1:{broker.node.listeners[0].port}")) as client:
             listed = await client.get("/topics?q=pay")

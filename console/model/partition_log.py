@@ -1,0 +1,307 @@
+"""Reading of a partition with the state of each record's transaction, forward or backward, with bounded bytes.
+
+Below the last stable offset, a read_committed fetch lists the aborted transactions. From there on, the markers that
+follow a record decide. A transaction without a marker up to the high watermark is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, offsets_of_partitions
+from odradek.client.consumer.decode import checked_batches
+from odradek.client.errors import ProtocolError, check, refused
+from odradek.protocol.batch import ControlType, control_type, records_of
+from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.special_values import NO_LEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic, TopicPartition
+    from odradek.protocol.batch import BatchHeader
+    from odradek.protocol.messages.fetch import PartitionData
+
+FETCH_BYTES: Final = 2 * 2**20
+"""Maximum size of a Fetch response in bytes, unless its first batch alone is larger."""
+BYTES_MAX: Final = 16 * 2**20
+"""Maximum bytes that one page reads from a partition, for its records or for a search."""
+MARKER_BYTES_MAX: Final = 4 * 2**20
+"""Maximum bytes that are read after the records of a page, for the markers of their transactions."""
+BATCH_BYTES_MAX: Final = 32 * 2**20
+"""Maximum size of one batch after decompression, in bytes. It bounds the memory that a producer can use up here."""
+WINDOW_MIN: Final = 100
+WINDOW_MAX: Final = 10_000
+"""Offsets of one step of a backward read, at least and at most."""
+
+
+class TransactionState(Enum):
+    """State of a record's transaction."""
+
+    NONE = "none"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record or marker of a partition.
+
+    Attributes:
+        partition: Index of the partition.
+        offset: Offset of the record.
+        timestamp_ms: Time in ms since 1970.
+        append_time: The time is that of the append, not that of the producer.
+        key: Key, or None.
+        value: Value, or None for a tombstone.
+        headers: Names and values, in order.
+        state: State of the transaction.
+        control: Type of the marker or other control record. None: a record of a producer.
+        batch: Header of its batch.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    state: TransactionState
+    control: ControlType | None
+    batch: BatchHeader
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+    @property
+    def sequence(self) -> int | None:
+        """Return the sequence number of the record, or None if its producer is not idempotent."""
+        if self.control is not None or self.batch.base_sequence < 0:
+            return None
+        return (self.batch.base_sequence + self.offset - self.batch.base_offset) % 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Log start offset, last stable offset and high watermark of a partition."""
+
+    start: int
+    stable: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Records of a partition in the order of their offsets.
+
+    Attributes:
+        bounds: Offsets of the partition.
+        rows: The records.
+        first: The first offset that was examined.
+        end: The offset before which the examined range ends.
+        complete: The range has as many records as requested, or reaches the end of the log.
+    """
+
+    bounds: Bounds
+    rows: list[LogRecord]
+    first: int
+    end: int
+    complete: bool
+
+
+class PartitionReader:
+    """Reads one partition for one page.
+
+    Args:
+        cluster: The cluster.
+        topic: The topic, as its metadata describe it.
+        partition: The partition.
+        bounds: Its offsets.
+        bytes_max: Maximum bytes that are read.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: Topic, partition: TopicPartition, bounds: Bounds, bytes_max: int = BYTES_MAX
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+        self._bounds = bounds
+        self._bytes_left = bytes_max
+        self._markers: dict[int, dict[int, bool]] = {}
+
+    async def backward(self, end: int, count: int, matches: Callable[[LogRecord], bool]) -> LogPage:
+        """Read the last records before `end`."""
+        bounds = self._bounds
+        end = max(bounds.start, min(end, bounds.high))
+        first, window = end, max(WINDOW_MIN, 2 * count)
+        found: deque[LogRecord] = deque()
+        while first > bounds.start and len(found) < count and self._bytes_left > 0:
+            begin = max(bounds.start, first - window)
+            rows: deque[LogRecord] = deque(maxlen=count - len(found))
+            reached = await self._read(begin, first, partial(_keep, rows, matches), FETCH_BYTES)
+            if reached < first:
+                if window == 1:
+                    break
+                window = max(1, window // 4)
+                continue
+            found.extendleft(reversed(rows))
+            first = found[0].offset if len(found) == count else begin
+            window = min(2 * window, WINDOW_MAX)
+        complete = len(found) == count or first <= bounds.start
+        return LogPage(bounds, await self._decided(list(found), end), first, end, complete)
+
+    async def forward(self, first: int, count: int, matches: Callable[[LogRecord], bool]) -> LogPage:
+        """Read the first records from `first` on."""
+        bounds = self._bounds
+        first = max(bounds.start, min(first, bounds.high))
+        found: list[LogRecord] = []
+        end = first
+        while end < bounds.high and len(found) < count and self._bytes_left > 0:
+            window: list[LogRecord] = []
+            limit = count - len(found)
+            before = end
+            end = await self._read(end, bounds.high, partial(_keep_first, window, limit, matches), FETCH_BYTES)
+            found += window
+            if len(found) == count:
+                end = found[-1].offset + 1
+            elif end == before:
+                break
+        complete = len(found) == count or end >= bounds.high
+        return LogPage(bounds, await self._decided(found, end), first, end, complete)
+
+    async def _read(self, first: int, end: int, add: Callable[[LogRecord], None], bytes_max: int) -> int:
+        """Pass the records from `first` until before `end` to `add`.
+
+        Return the offset that was reached: `end`, or less if the range has more than `bytes_max` bytes.
+        """
+        position = first
+        while position < end and bytes_max > 0 and self._bytes_left > 0:
+            is_stable = position < self._bounds.stable
+            limit = min(end, self._bounds.stable) if is_stable else end
+            data = await self._fetch(position, stable=is_stable)
+            records = data.records or b""
+            self._bytes_left -= len(records)
+            bytes_max -= len(records)
+            aborted = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
+            following = position
+            try:
+                for header, batch, is_aborted in checked_batches(records, aborted):
+                    if header.base_offset >= end:
+                        following = limit
+                        break
+                    following = header.last_offset + 1
+                    for row in self._rows(header, batch, is_aborted, stable=is_stable):
+                        if first <= row.offset < end:
+                            add(row)
+                    await asyncio.sleep(0)  # other requests of the console
+            except Malformed as error:
+                raise ProtocolError(f"{self._partition}, at offset {following}: {error}") from error
+            position = limit if following == position else following
+        return min(position, end)
+
+    def _rows(self, header: BatchHeader, batch: memoryview, is_aborted: bool, *, stable: bool) -> Iterable[LogRecord]:
+        """Decode a batch. Remember its markers if they are behind the last stable offset."""
+        for record in records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX):
+            control = control_type(record.key) if header.is_control else None
+            state = TransactionState.NONE
+            if header.is_transactional and control is None:
+                state = TransactionState.UNKNOWN
+                if stable:
+                    state = TransactionState.ABORTED if is_aborted else TransactionState.COMMITTED
+            elif control in {ControlType.COMMIT, ControlType.ABORT} and not stable:
+                markers = self._markers.setdefault(header.producer_id, {})
+                markers[record.offset] = control is ControlType.COMMIT
+            yield LogRecord(
+                self._partition.partition,
+                record.offset,
+                record.timestamp,
+                bool(header.timestamp_type),
+                record.key,
+                record.value,
+                record.headers,
+                state,
+                control,
+                header,
+            )
+
+    async def _decided(self, rows: list[LogRecord], end: int) -> list[LogRecord]:
+        """Decide the state of the records behind the last stable offset, by the markers up to the high watermark.
+
+        The markers before `end` are known.
+        """
+        if all(row.state is not TransactionState.UNKNOWN for row in rows):
+            return rows
+        reached = end
+        if any(self._committed(row) is None for row in rows if row.state is TransactionState.UNKNOWN):
+            self._bytes_left = MARKER_BYTES_MAX
+            reached = await self._read(max(end, self._bounds.stable), self._bounds.high, _ignore, MARKER_BYTES_MAX)
+        undecided = TransactionState.OPEN if reached >= self._bounds.high else TransactionState.UNKNOWN
+        states = {None: undecided, True: TransactionState.COMMITTED, False: TransactionState.ABORTED}
+        return [
+            replace(row, state=states[self._committed(row)]) if row.state is TransactionState.UNKNOWN else row
+            for row in rows
+        ]
+
+    def _committed(self, row: LogRecord) -> bool | None:
+        """Return True if the next marker of the producer is a commit, None if no marker is known."""
+        markers = self._markers.get(row.batch.producer_id, {})
+        following = min((offset for offset in markers if offset > row.offset), default=None)
+        return None if following is None else markers[following]
+
+    async def _fetch(self, position: int, *, stable: bool) -> PartitionData:
+        index = self._partition.partition
+        leader = self._topic.partition(index).leader
+        if leader == NO_LEADER:
+            raise refused(ErrorCode.LEADER_NOT_AVAILABLE, f"reading {self._partition}")
+        bytes_max = max(1, min(FETCH_BYTES, self._bytes_left))
+        wanted = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=bytes_max)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=bytes_max,
+            isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,
+            topics=[FetchTopic(topic=self._topic.name, topic_id=self._topic.topic_id, partitions=[wanted])],
+        )
+        response = await self._cluster.request(leader, request)
+        check(response.error_code, f"reading {self._partition}")
+        data: PartitionData = response.responses[0].partitions[0]
+        check(data.error_code, f"reading {self._partition}")
+        return data
+
+
+def _keep(rows: deque[LogRecord], matches: Callable[[LogRecord], bool], row: LogRecord) -> None:
+    if matches(row):
+        rows.append(row)
+
+
+def _keep_first(rows: list[LogRecord], limit: int, matches: Callable[[LogRecord], bool], row: LogRecord) -> None:
+    if len(rows) < limit and matches(row):
+        rows.append(row)
+
+
+def _ignore(row: LogRecord) -> None:
+    """Read a record for its marker only."""
+
+
+async def read_bounds(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    """Return the offsets of partitions. Raise ClientError if a partition has no leader, or if it does not respond."""
+    wanted = list(partitions)
+    start, stable, high = await asyncio.gather(
+        offsets_of_partitions(cluster, dict.fromkeys(wanted, EARLIEST)),
+        offsets_of_partitions(cluster, dict.fromkeys(wanted, LATEST), IsolationLevel.READ_COMMITTED),
+        offsets_of_partitions(cluster, dict.fromkeys(wanted, LATEST)),
+    )
+    return {key: Bounds(start[key], stable[key], high[key]) for key in wanted}

@@ -1,0 +1,169 @@
+"""A page of the records of a topic: the newest ones, those around an offset or a time, or those with a key."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.admin.offsets import offsets_of_partitions
+from odradek.client.errors import InvalidArgument, NotFound
+from odradek.client.network.metadata import TopicPartition
+from odradek.console.model.partition_log import BYTES_MAX, LogPage, LogRecord, PartitionReader, read_bounds
+from odradek.console.model.parts import Part, read_part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic
+
+RECORDS_PER_PAGE: Final = 50
+PARTITIONS_MAX: Final = 32
+"""Maximum partitions that one page reads. With more, a partition must be selected."""
+SEARCH_BYTES_MIN: Final = 2 * 2**20
+"""Bytes that a search reads from each partition at least."""
+READS_MAX: Final = 4
+"""Maximum partitions that one page reads at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """The records that a page shows. At most one of `before`, `start` and `time_ms` is set. None of them: the newest.
+
+    Attributes:
+        partition: Index of the partition. None: all partitions.
+        before: Show the records before this offset.
+        start: Show the records from this offset on.
+        time_ms: Show the records from this time on, in ms since 1970.
+        key: Show only records with this key.
+        markers: Show the markers of transactions, too.
+    """
+
+    partition: int | None = None
+    before: int | None = None
+    start: int | None = None
+    time_ms: int | None = None
+    key: bytes | None = None
+    markers: bool = False
+
+    def matches(self, row: LogRecord) -> bool:
+        """Return True if the page shows this record."""
+        if row.control is not None:
+            return self.markers and self.key is None
+        return self.key is None or row.key == self.key
+
+    @property
+    def forward(self) -> bool:
+        """Return True if the records follow a position."""
+        return self.start is not None or self.time_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPage:
+    """Content of a page of records.
+
+    Attributes:
+        partitions: Number of partitions of the topic.
+        rows: The records: the newest first.
+        pages: What was read of each partition, or the reason why it was not read.
+        skipped: Partitions that were not read, because there are more than PARTITIONS_MAX.
+    """
+
+    partitions: int
+    rows: list[LogRecord]
+    pages: Mapping[int, Part[LogPage]]
+    skipped: int
+
+    @property
+    def only(self) -> LogPage | None:
+        """Return what was read if the page shows one partition."""
+        return next(iter(self.pages.values())).value if len(self.pages) == 1 else None
+
+
+async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> RecordsPage:
+    """Read a page of records. Raise ClientError if the topic or the partition does not exist."""
+    topic = await cluster.topic(name, refresh=True)
+    if query.partition is None:
+        indexes: Sequence[int] = list(topic.partitions)[:PARTITIONS_MAX]
+    else:
+        indexes = [topic.partition(query.partition).index]
+    bytes_max = max(SEARCH_BYTES_MIN, BYTES_MAX // max(1, len(indexes)))
+    running = asyncio.Semaphore(READS_MAX)
+
+    async def read(index: int) -> Part[LogPage]:
+        async with running:
+            return await read_part(read_partition(cluster, topic, index, query, bytes_max))
+
+    parts = await asyncio.gather(*map(read, indexes))
+    rows = [row for part in parts if part.value is not None for row in part.value.rows]
+    if len(indexes) > 1:
+        rows.sort(key=lambda row: row.timestamp_ms)
+    shown = rows[:RECORDS_PER_PAGE] if query.forward else rows[-RECORDS_PER_PAGE:]
+    pages = dict(zip(indexes, parts, strict=True))
+    skipped = 0 if query.partition is not None else len(topic.partitions) - len(indexes)
+    return RecordsPage(len(topic.partitions), shown[::-1], pages, skipped)
+
+
+async def read_partition(cluster: Cluster, topic: Topic, index: int, query: RecordQuery, bytes_max: int) -> LogPage:
+    """Read the records of one partition. Raise ClientError if its leader does not return them."""
+    key = TopicPartition(topic.name, index)
+    bounds = (await read_bounds(cluster, [key]))[key]
+    reader = PartitionReader(cluster, topic, key, bounds, bytes_max)
+    start = query.start
+    if query.time_ms is not None:
+        found = (await offsets_of_partitions(cluster, {key: query.time_ms}))[key]
+        start = found if found >= 0 else bounds.high
+    if start is not None:
+        return await reader.forward(start, RECORDS_PER_PAGE, query.matches)
+    before = bounds.high if query.before is None else query.before
+    return await reader.backward(before, RECORDS_PER_PAGE, query.matches)
+
+
+async def read_record(cluster: Cluster, name: str, index: int, offset: int) -> LogRecord:
+    """Read one record. Raise NotFound if the offset has no record."""
+    topic = await cluster.topic(name, refresh=True)
+    key = TopicPartition(name, topic.partition(index).index)
+    bounds = (await read_bounds(cluster, [key]))[key]
+    reader = PartitionReader(cluster, topic, key, bounds)
+    page = await reader.forward(offset, 1, lambda row: row.offset >= offset)
+    if not page.rows or page.rows[0].offset != offset:
+        raise NotFound(
+            f"{key} has no record at offset {offset}",
+            "the log start offset has passed it, compaction has removed it, or it is not written yet",
+        )
+    return page.rows[0]
+
+
+def parse_key(text: str) -> bytes | None:
+    """Return the bytes of a key: text, or hexadecimal digits after 0x. Return None for an empty text.
+
+    Raise InvalidArgument if the digits are malformed.
+    """
+    if not text:
+        return None
+    if not text.startswith("0x"):
+        return text.encode(errors="replace")
+    try:
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise InvalidArgument(f"the key {text} has other characters than hexadecimal digits after 0x") from None
+
+
+def parse_time(text: str) -> int | None:
+    """Return ms since 1970 of a time in ISO 8601, in UTC without an offset, or of a number. Return None if it is empty.
+
+    Raise InvalidArgument if the text is neither.
+    """
+    given = text.strip()
+    if not given:
+        return None
+    if given.isascii() and given.isdecimal():
+        return int(given[:15])
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        raise InvalidArgument(f"the time {given} is not of the form 2026-01-31 12:00:00") from None
+    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return max(0, int(found.timestamp() * 1000))

@@ -1,0 +1,108 @@
+"""The records of a topic, and one record."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from odradek.client.errors import InvalidArgument
+from odradek.console.model.content import Format, decode
+from odradek.console.model.parts import Part, read_part
+from odradek.console.model.records import RecordQuery, parse_key, parse_time, read_record, read_records
+from odradek.console.web.guard import viewer_of
+from odradek.console.web.queries import choice_of, number_of, optional_number_of
+from odradek.console.web.render import render
+from odradek.protocol.batch import ControlType
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from odradek.console.model.content import Content
+    from odradek.console.model.partition_log import LogRecord
+    from odradek.console.model.records import RecordsPage
+    from odradek.console.model.registry import SchemaRegistry
+
+MARKERS: Final = {ControlType.COMMIT: "commit marker", ControlType.ABORT: "abort marker"}
+READ_DEADLINE_S: Final = 12.0
+"""Seconds for a page of records. A search reads up to 16 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record with its content as text. `marker` names a control record, and is empty for others."""
+
+    record: LogRecord
+    key: Content
+    value: Content
+    headers: list[tuple[str, Content]]
+    marker: str
+
+
+async def records(request: Request) -> Response:
+    """Show a page of records."""
+    name = request.path_params["topic"]
+    given = request.query_params
+    form = {each: given.get(each, "").strip() for each in ("partition", "from", "before", "time", "key", "as")}
+    markers = given.get("markers") == "1"
+    problem = ""
+    page: Part[RecordsPage] = Part()
+    shown: list[ShownRecord] = []
+    wanted = choice_of(Format, form["as"], Format.AUTO)
+    try:
+        start, before = optional_number_of(form["from"]), optional_number_of(form["before"])
+        time_ms = parse_time(form["time"]) if start is None and before is None else None
+        query = RecordQuery(
+            optional_number_of(form["partition"]), before, start, time_ms, parse_key(form["key"]), markers
+        )
+    except InvalidArgument as error:
+        problem = str(error)
+    else:
+        page = await read_part(read_records(viewer_of(request).cluster, name, query), READ_DEADLINE_S)
+        if page.value is not None:
+            registry = request.app.state.registry
+            shown = await asyncio.gather(*(_shown(row, wanted, registry) for row in page.value.rows))
+    return render(
+        request,
+        "records.html",
+        name=name,
+        form=form,
+        markers=markers,
+        formats=[each.value for each in Format],
+        problem=problem,
+        page=page,
+        records=shown,
+    )
+
+
+async def record(request: Request) -> Response:
+    """Show one record."""
+    name, index = request.path_params["topic"], number_of(request.path_params["partition"], 0)
+    offset = number_of(request.path_params["offset"], 0)
+    wanted = choice_of(Format, request.query_params.get("as"), Format.AUTO)
+    async with asyncio.timeout(READ_DEADLINE_S):
+        found = await read_record(viewer_of(request).cluster, name, index, offset)
+    shown = await _shown(found, wanted, request.app.state.registry, pretty=True)
+    formats = [each.value for each in Format]
+    return render(request, "record.html", name=name, shown=shown, wanted=wanted.value, formats=formats)
+
+
+async def _shown(
+    row: LogRecord, wanted: Format, registry: SchemaRegistry | None, *, pretty: bool = False
+) -> ShownRecord:
+    if row.control is not None:
+        wanted = Format.HEX
+    key = await decode(row.key, wanted, registry, pretty=pretty)
+    value = await decode(row.value, wanted, registry, pretty=pretty)
+    headers = [(name, await decode(each, Format.AUTO, None, pretty=False)) for name, each in row.headers]
+    marker = "" if row.control is None else MARKERS.get(row.control, "control record")
+    return ShownRecord(row, key, value, headers, marker)
+
+
+ROUTES: Final = (
+    Route("/topics/{topic}/records", records),
+    Route("/topics/{topic}/records/{partition}/{offset}", record),
+)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek import client
 from odradek.local.local_cluster import LocalCluster
+from odradek.local.security import read_passwords
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.background import Background
 from odradek.testing.hook_server import HookServer
 from odradek.testing.network import BLOCKED, Delay, Network
 from odradek.testing.placement import move_leader, partition_of
 from odradek.testing.plan import carry_out
+from odradek.testing.shared_state import read, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.local.security import Security
     from odradek.testing.faults import Faults
     from odradek.testing.plan import FaultPlan
+    from odradek.testing.shared_state import SharedState
 
 T = TypeVar("T")
 
@@ -68,6 +71,7 @@ class KafkaCluster(LocalCluster):
         self._hooks = HookServer(self._background, brokers)
         self._network = Network(self.node_ids)
         self._is_disk_full = False
+        self._state_before: SharedState | None = None
 
     @property
     def faults(self) -> Faults:
@@ -226,6 +230,8 @@ class KafkaCluster(LocalCluster):
             super()._start(node_ids)
         finally:
             self._hooks.started()
+        if self._state_before is None and all(map(self.is_running, self.node_ids)):
+            self._state_before = self.run(lambda cluster: read(cluster, self.node_ids))
 
     def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
         """Return the settings of a client library, as `LocalCluster.client_config`, also for `confluent-kafka`."""
@@ -290,10 +296,21 @@ class KafkaCluster(LocalCluster):
         return client.Settings(client_id="odradek-testing", security=security)
 
     def reset(self) -> None:
-        """End all faults, clear their log, and delete all topics, and all groups without members."""
+        """End all faults, clear their log, and restore the state of the first start.
+
+        All topics, transactional ids, and groups without members are deleted. ACLs, users, quotas, dynamic
+        configurations and own delegation tokens become those of the first start.
+        """
         self.end_faults()
         self.faults.clear()
-        self.run(_delete_everything)
+        before, passwords = self._state_before, read_passwords(self.directory.security_files)
+
+        async def clean(cluster: client.Cluster) -> None:
+            if before is not None:
+                await restore(cluster, self.node_ids, before, passwords)
+            await _delete_everything(cluster)
+
+        self.run(clean)
 
     def close(self) -> None:
         """Kill all brokers: their data is not needed any more. Remove the directory if it is temporary."""

@@ -47,7 +47,8 @@ class Load:
         self._rng = random.Random(seed)
         self._stop = threading.Event()
         self._ended = threading.Condition()
-        self._thread = threading.Thread(target=self._run)
+        # A daemon: after a failed assertion, it does not hold up the end of pytest.
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def go_on(self, transactions: int) -> None:

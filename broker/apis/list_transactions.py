@@ -23,7 +23,7 @@ from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.slices import collect_charged, visit_slices
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.core import TransactionShard
-from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
+from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import LISTED_PARTITIONS_TAG, PARTITION
 from odradek.protocol.messages.list_transactions import (
@@ -32,6 +32,7 @@ from odradek.protocol.messages.list_transactions import (
     TransactionState,
 )
 from odradek.protocol.patterns import CHARACTERS_PER_SLICE, compiled
+from odradek.protocol.txn_state import STATE_BY_NAME
 from odradek.runtime.shards import LedShard
 
 VISITED_COST: Final = 1

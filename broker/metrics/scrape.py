@@ -16,9 +16,9 @@ from odradek.broker.security.authentication import LoginCounts
 from odradek.cluster.membership.messages import Rejected
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.group.offset_store import unpack
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.txn_state import TxnState
 
 if TYPE_CHECKING:
     from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext

@@ -15,6 +15,7 @@ from odradek.protocol.extensions import EXPIRE_TAG, EXPIRED_ID
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,6 @@ OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 EXPIRABLE_STATES: Final = ("Empty", "CompleteCommit", "CompleteAbort")
 """States without an open transaction, in which an id can be removed."""
 STATES: Final = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
-NEVER_TIMES_OUT_MS: Final = 2_147_483_647
-"""Transaction time-out in milliseconds that a coordinator stores for a two-phase commit (KIP-939)."""
 EXPIRED_PER_REQUEST: Final = 500
 """Maximum transactional ids that one request removes. Brokers handle larger requests in parts."""
 FENCE_TIMEOUT_MS: Final = 1_000

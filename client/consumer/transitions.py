@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.client.consumer.decode import DECOMPRESSED_BYTES_MAX
@@ -12,6 +11,7 @@ from odradek.protocol.codec import decode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from odradek.protocol.txn_state import TxnState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,38 +22,24 @@ VERSION_BYTES: Final = 2
 KEY_VERSION: Final = 0
 
 
-class State(IntEnum):
-    """State of a transactional id: the numbers of TransactionLogValue, and TOMBSTONE for a record without a value."""
-
-    TOMBSTONE = -1
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-    @property
-    def kafka_name(self) -> str:
-        """Name of the state in Kafka's tools."""
-        return "".join(word.title() for word in self.name.split("_"))
-
-
-PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE: Final = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-COMMITS: Final = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+PREPARED: Final = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
+COMPLETE: Final = (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
+COMMITS: Final = (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)
+TOMBSTONE: Final = "Tombstone"
+"""Name of the state of a record without a value."""
 
 
 class Transition(NamedTuple):
-    """A record of `__transaction_state`. `log_partition` and `offset` are its place; times are in ms since 1970."""
+    """A record of `__transaction_state`. `log_partition` and `offset` are its place; times are in ms since 1970.
+
+    `state` is None for a tombstone: the coordinator has removed the transactional id.
+    """
 
     transactional_id: str
     log_partition: int
     offset: int
     timestamp_ms: int
-    state: State
+    state: TxnState | None
     producer_id: int = -1
     producer_epoch: int = -1
     next_producer_id: int = -1
@@ -63,6 +49,11 @@ class Transition(NamedTuple):
     start_ms: int = -1
     update_ms: int = -1
     partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def state_name(self) -> str:
+        """Name of the state in Kafka's tools, or TOMBSTONE."""
+        return TOMBSTONE if self.state is None else self.state.kafka_name
 
 
 def transitions_of(partition: int, header: BatchHeader, batch: memoryview) -> Iterable[Transition]:
@@ -78,7 +69,7 @@ def transitions_of(partition: int, header: BatchHeader, batch: memoryview) -> It
             continue
         transactional_id = decode(TransactionLogKey, KEY_VERSION, key[VERSION_BYTES:]).transactional_id
         if record.value is None:
-            yield Transition(transactional_id, partition, record.offset, record.timestamp, State.TOMBSTONE)
+            yield Transition(transactional_id, partition, record.offset, record.timestamp, None)
             continue
         value = _value(record.value)
         yield Transition(
@@ -110,8 +101,8 @@ def _value(data: bytes) -> TransactionLogValue:
     return decode(TransactionLogValue, version, data[VERSION_BYTES:])
 
 
-def _state(number: int) -> State:
+def _state(number: int) -> TxnState:
     try:
-        return State(number)
+        return TxnState(number)
     except ValueError as unknown:
         raise Malformed(f"TransactionLogValue has the unknown transaction_status {number}") from unknown

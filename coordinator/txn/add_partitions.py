@@ -10,10 +10,11 @@ from odradek.coordinator.txn.commands import (
 )
 from odradek.coordinator.txn.identities import check_client
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.table import PARTITIONS_MAX
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import Decision, RetryAfter
 
 

@@ -11,9 +11,10 @@ from odradek.coordinator.txn.commands import TV2
 from odradek.coordinator.txn.epochs import is_exhausted, is_highest, next_epoch
 from odradek.coordinator.txn.identities import follows, raised
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import Partitions, ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import Partitions, ProducerIdentity, Transaction
 from odradek.invariants.coordinator import TXN_CLIENT_IDENTITY, TXN_IDENTITY, TXN_PARTITIONS, TXN_TIMES
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek.protocol.txn_state import TxnState
 
 NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 

@@ -18,11 +18,12 @@ from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.init_producer_id import decide_init, decide_recovery
 from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
-from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.coordinator.txn.table import TransactionTable
 from odradek.coordinator.unreadable import UnreadableRecords
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import Decision, Effect, Loaded, Marker, RetryAfter, ShardRecord, Timer
 
 ABORTED_PER_TURN_MAX: Final = 100

@@ -19,9 +19,10 @@ from odradek.coordinator.txn.epochs import is_highest
 from odradek.coordinator.txn.identities import check_client, had_last_epoch
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.machine import Refuse, To
 from odradek.runtime.shard import Decision, RetryAfter
 

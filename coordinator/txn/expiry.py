@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from odradek.coordinator.txn.commands import DecisionContext, ExpireId, retry_after
 from odradek.coordinator.txn.records import encode_key, tombstone
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
 from odradek.coordinator.txn.transitions import Event, look_up
 from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.machine import To
 from odradek.runtime.shard import Decision, RetryAfter
 

@@ -16,10 +16,11 @@ from odradek.coordinator.txn.end_txn import abort_by_broker
 from odradek.coordinator.txn.epochs import is_exhausted
 from odradek.coordinator.txn.identities import raised
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.batch import NO_PRODUCER_EPOCH
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS, TxnState
 from odradek.runtime.machine import To
 from odradek.runtime.shard import Decision, RetryAfter
 

@@ -4,12 +4,13 @@ from functools import lru_cache
 from typing import Final
 
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
+from odradek.coordinator.txn.state import Partitions, Transaction
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.hashing import CACHED_LENGTH_MAX
 from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import ShardRecord
 
 KEY_VERSION: Final = 0

@@ -19,12 +19,13 @@ from odradek.coordinator.txn.marker_driver import MarkerDriver
 from odradek.coordinator.txn.markers import Completion, CompletionResult, FinishedCompletion
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
-from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, Partitions, ProducerIdentity, Transaction
+from odradek.coordinator.txn.state import Partitions, ProducerIdentity, Transaction
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS
 from odradek.runtime.clock import Clock
 from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog

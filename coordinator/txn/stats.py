@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
+from odradek.protocol.txn_state import TxnState
 
 
 @dataclass(slots=True)

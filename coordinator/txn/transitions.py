@@ -18,8 +18,9 @@ The state Dead lasts from the write of a tombstone until its commit. Then the id
 from enum import Enum
 from typing import Final, TypeAlias
 
-from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES, TxnState
+from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.machine import BUG, Bug, Refuse, To, TransitionTable, check_successors
 
 

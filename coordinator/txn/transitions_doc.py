@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from odradek import generated_pages
-from odradek.coordinator.txn.state import TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.machine import BUG, Refuse, To
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"

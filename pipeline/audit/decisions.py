@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.consumer.transitions import COMMITS, COMPLETE, PREPARED, State
+from odradek.client.consumer.transitions import COMMITS, COMPLETE, PREPARED
 from odradek.pipeline.audit.evidence import NO_OFFSET
+from odradek.protocol.txn_state import TxnState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ class History:
         now = self.current
         return (
             now is not None
-            and now.state is State.ONGOING
+            and now.state is TxnState.ONGOING
             and (now.producer_id, now.producer_epoch) == (producer_id, producer_epoch)
             and partition in now.partitions
         )
@@ -123,7 +124,7 @@ def _repeats(before: Transition, now: Transition) -> bool:
 
 
 def _followed(before: Transition, now: Transition) -> str:
-    return f"{before.state.kafka_name} is followed by {now.state.kafka_name}"
+    return f"{before.state_name} is followed by {now.state_name}"
 
 
 def _prepared(now: Transition, before: Transition | None, *, is_whole: bool) -> Decision:
@@ -140,9 +141,9 @@ def _prepared(now: Transition, before: Transition | None, *, is_whole: bool) -> 
         begin_ms=now.start_ms,
         prepare_ms=now.update_ms,
     )
-    if before is None or before.state is not State.ONGOING:
+    if before is None or before.state is not TxnState.ONGOING:
         if is_whole and now.partitions:
-            decision.problems.append(f"{now.state.kafka_name} with partitions, but without an Ongoing record before it")
+            decision.problems.append(f"{now.state_name} with partitions, but without an Ongoing record before it")
         return decision
     decision.partitions |= dict.fromkeys(before.partitions)
     decision.data_epoch = before.producer_epoch
@@ -184,7 +185,7 @@ def _without_prepare(now: Transition, *, is_whole: bool) -> Decision:
         complete_ms=now.update_ms,
     )
     if is_whole:
-        decision.problems.append(f"{now.state.kafka_name} without a Prepare record, although no record was removed")
+        decision.problems.append(f"{now.state_name} without a Prepare record, although no record was removed")
     return decision
 
 

@@ -15,7 +15,8 @@ from odradek.client import TopicPartition
 from odradek.pipeline.audit import tables
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.evidence import LogRange
-from odradek.pipeline.audit.judge import Context, Kind, Status, Violation, judge
+from odradek.pipeline.audit.judge import judge
+from odradek.pipeline.audit.judgment import Context, Kind, Status, Violation
 from odradek.pipeline.audit.result import VIOLATIONS_MAX, AuditResult
 from odradek.pipeline.audit.statistics import statistics_of
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.charts import charts
-from odradek.pipeline.audit.judge import Status
+from odradek.pipeline.audit.judgment import Status
 from odradek.pipeline.audit.result import MARKERS
 from odradek.pipeline.pictures import page as pages
 

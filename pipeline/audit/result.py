@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.pipeline.audit.alignment import Fit
-from odradek.pipeline.audit.judge import Status
+from odradek.pipeline.audit.judgment import Status
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from odradek.pipeline.audit.judge import Violation
+    from odradek.pipeline.audit.judgment import Violation
 
 VIOLATIONS_MAX: Final = 10_000
 """Maximum violations in an `AuditResult`. The table has all of them."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from odradek.client import TopicPartition
-from odradek.client.consumer.transitions import State, Transition
+from odradek.client.consumer.transitions import TOMBSTONE, Transition
 from odradek.pipeline.audit.evidence import Event, EventKind, LogRange
+from odradek.protocol.txn_state import STATE_BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from odradek.pipeline.audit.judge import Judgment, Violation
+    from odradek.pipeline.audit.judgment import Judgment, Violation
 
 Columns = dict[str, str]
 PARTITIONS: Final = "array<struct<topic:string,partition:int>>"
@@ -128,7 +129,7 @@ def record_batch(tables: Mapping[str, Columns], rows: Iterable[tuple[str, dict[s
 
 def transition_row(transition: Transition) -> tuple[str, dict[str, Any]]:
     values = transition._asdict()
-    values["state"] = transition.state.kafka_name
+    values["state"] = transition.state_name
     values["partitions"] = _partitions(transition.partitions)
     return "transition", values
 
@@ -144,7 +145,8 @@ def log_row(log: LogRange) -> tuple[str, dict[str, Any]]:
 def transition_of(values: Mapping[str, Any]) -> Transition:
     """Convert a row of the table `transition`."""
     partitions = tuple(TopicPartition(each["topic"], each["partition"]) for each in values["partitions"])
-    return Transition(**{**values, "state": _STATES[values["state"]], "partitions": partitions})
+    state = None if values["state"] == TOMBSTONE else STATE_BY_NAME[values["state"]]
+    return Transition(**{**values, "state": state, "partitions": partitions})
 
 
 def event_of(values: Mapping[str, Any]) -> Event:
@@ -178,6 +180,3 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _partitions(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
     return [each._asdict() for each in partitions]
-
-
-_STATES: Final = {state.kafka_name: state for state in State}

@@ -16,8 +16,9 @@ from hypothesis.stateful import (
 
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
-from odradek.coordinator.txn.state import ProducerIdentity, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event
+from odradek.protocol.txn_state import TxnState
 from tests.machines.transition_visits import note
 from tests.machines.txn_model import FOREVER_MS, RETRY, WEEK_MS, Model
 from tests.support.cell_counts import count

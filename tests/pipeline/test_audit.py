@@ -17,7 +17,7 @@ from odradek.pipeline.audit import LogDirectories, RunningCluster, audit, keep_t
 from odradek.pipeline.audit.__main__ import main
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.job import judged_logs
-from odradek.pipeline.audit.judge import Kind, Status
+from odradek.pipeline.audit.judgment import Kind, Status
 from odradek.pipeline.audit.statistics import statistics_of
 from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.spark.session import ROOT
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from odradek.pipeline.audit.judge import Judgment, Violation
+    from odradek.pipeline.audit.judgment import Judgment, Violation
     from tests.support.planted_logs import Marker, Planted
     from tests.support.topics import Topics
 

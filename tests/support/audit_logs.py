@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.client import TopicPartition
-from odradek.client.consumer.transitions import State
 from odradek.pipeline.audit.evidence import PartitionScan
-from odradek.pipeline.audit.judge import Context, Judgment, judge
+from odradek.pipeline.audit.judge import judge
+from odradek.pipeline.audit.judgment import Context, Judgment
 from odradek.protocol.batch import build_batch, end_txn_marker, read_header
 from odradek.protocol.codec import encode
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from odradek.protocol.txn_state import TxnState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,7 @@ class AuditLogs:
 
     def state(
         self,
-        state: State,
+        state: TxnState,
         epoch: int,
         *partitions: int,
         transactional_id: str = ID,
@@ -108,14 +109,14 @@ class AuditLogs:
 
     def transaction(self, epoch: int, *partitions: int, commit: bool = True, version: int = 2) -> None:
         """Append a complete transaction. `epoch` is that of its data."""
-        self.state(State.ONGOING, epoch, *partitions, version=version)
+        self.state(TxnState.ONGOING, epoch, *partitions, version=version)
         for partition in partitions:
             self.data(partition, epoch)
         end = epoch + 1 if version >= 2 else epoch
-        self.state(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, end, *partitions, version=version)
+        self.state(TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT, end, *partitions, version=version)
         for partition in partitions:
             self.marker(partition, end, commit=commit)
-        self.state(State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT, end, version=version)
+        self.state(TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT, end, version=version)
 
     def judged(self, *, transactional_id: str = ID, judged_below: dict[int, int] | None = None) -> Judgment:
         """Judge one transactional id with all events."""

@@ -16,7 +16,7 @@ from tests.support.txn_rig import ID, NOW_MS, T0, T1, Level
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from odradek.coordinator.txn.state import TxnState
+    from odradek.protocol.txn_state import TxnState
 
 SHARD = 45  # of "my-txn"
 

@@ -14,7 +14,7 @@ from odradek.broker.dispatch.table import API_TABLE
 from odradek.coordinator.group import records as group_records
 from odradek.coordinator.txn import records as txn_records
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.codec import encode, request_header_version
 from odradek.protocol.hashing import partition_for
@@ -37,6 +37,7 @@ from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetada
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from odradek.protocol.sasl.cluster_secret import MECHANISM
+from odradek.protocol.txn_state import TxnState
 from tests.support.crafted import KEYLESS, crafted, tiny_records
 from tests.support.hostile_attack import (
     CLIENT_ID,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.client import TopicPartition
-from odradek.pipeline.audit.judge import Context, Judgment, judge
+from odradek.pipeline.audit.judge import judge
+from odradek.pipeline.audit.judgment import Context, Judgment
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.pipeline.audit.judge import Kind
+from odradek.pipeline.audit.judgment import Kind
 from odradek.protocol.batch import BatchHeader, build_batch, end_txn_marker, iter_batches, plain_end_txn_marker
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, to_record
-from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.engine import Engine
 from odradek.runtime.shard import Decision, EngineLimits, RetryAfter
 from tests.support.fake_shard_log import FakeClock, FakeShardLog

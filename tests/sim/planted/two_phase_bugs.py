@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import odradek.coordinator.txn.end_txn
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
+from odradek.protocol.txn_state import TxnState
 from tests.sim.planted.planted import Planted
 
 SWEPT_AFTER_MS: Final = 300

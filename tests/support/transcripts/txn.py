@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, STATE_BY_NAME, ProducerIdentity
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.protocol.errors import Refusal
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS, STATE_BY_NAME
 from tests.support.transcripts.harness import Interpreter
 from tests.support.txn_rig import EngineRig, read_back, transaction
 

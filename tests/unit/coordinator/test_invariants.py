@@ -8,7 +8,6 @@ from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.txn.changes import check_step
-from odradek.coordinator.txn.state import TxnState
 from odradek.invariants.coordinator import (
     CLASSIC_GROUP_COUNTS,
     CLASSIC_GROUP_MEMBERS,
@@ -18,6 +17,7 @@ from odradek.invariants.coordinator import (
     TXN_PARTITIONS,
     TXN_TIMES,
 )
+from odradek.protocol.txn_state import TxnState
 from tests.support.invariants import breaks
 from tests.support.txn_rig import PID, transaction
 

@@ -15,10 +15,10 @@ from odradek.cluster.controller.commands import Heartbeat
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
 from odradek.coordinator.group import commands as g
 from odradek.coordinator.txn import commands as t
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import Decision, ShardRecord
 from tests.support.cells import Cells, Rig, refused
 from tests.support.classic_rig import GROUP, ClassicRig, EngineRig, caller, join_request, outcome

@@ -13,7 +13,6 @@ from odradek.broker.requests.session import Session
 from odradek.client_shares import client_of
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.batch import build_batch, end_txn_marker, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.produce import (
@@ -24,6 +23,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.records.metadata import PartitionChangeRecord
+from odradek.protocol.txn_state import TxnState
 from odradek.storage.config import LogConfig
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context

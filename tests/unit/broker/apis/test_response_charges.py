@@ -35,7 +35,6 @@ from odradek.coordinator.group.offsets.listing import decide_list, listed_bytes_
 from odradek.coordinator.group.ports import TopicInfo
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.service import TransactionCoordinator, TransactionDescription
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import SlicedPacking
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -45,6 +44,7 @@ from odradek.protocol.messages.describe_transactions import DescribeTransactions
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.txn_state import TxnState
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import Rig
 from tests.support.fake_groups import FakeGroups, group_context

@@ -15,7 +15,6 @@ from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.txn import records as txn_records
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol import record
 from odradek.protocol.batch import NO_TIMESTAMP, Compression, build_batch, end_txn_marker
 from odradek.protocol.codec import encode
@@ -35,6 +34,7 @@ from odradek.protocol.records.consumer_group_target_assignment_metadata import (
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from odradek.protocol.records.transaction_log import TransactionLogValue
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import ShardRecord
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 from tests.support.messages import struct_values, versions

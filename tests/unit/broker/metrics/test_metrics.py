@@ -15,7 +15,7 @@ from odradek.broker.metrics.endpoint import REQUEST_BYTES_MAX
 from odradek.broker.metrics.families import FAMILIES, Kind
 from odradek.broker.metrics.loop_lag import INTERVAL_S, LoopLag
 from odradek.broker.node import CannotStartError
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
@@ -33,6 +33,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
+from odradek.protocol.txn_state import TxnState
 from odradek.simulation.environment.loop import SimLoop
 from tests.support.node_cluster import NodeCluster
 

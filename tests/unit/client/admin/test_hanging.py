@@ -15,7 +15,6 @@ from odradek.client import (
     abort_hanging_transaction,
     blocked_partitions,
 )
-from odradek.client.admin.transactions import NEVER_TIMES_OUT_MS
 from odradek.commands.rows import blocked_row
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
@@ -47,6 +46,7 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS
 from tests.support.fake_kafka import FakeKafka, Fault, run
 
 if TYPE_CHECKING:

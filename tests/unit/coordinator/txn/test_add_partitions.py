@@ -6,8 +6,9 @@ from odradek.client_shares import Client
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import table
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import ProducerIdentity, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import TxnState
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, transaction
 
 NONE, ABORTABLE = ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE

@@ -10,8 +10,8 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
 from odradek.coordinator.txn.records import encode_key
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import Marker, ShardRecord
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, EngineRig, transaction
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, Transaction, TxnState
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS, TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, U0, CoreRig, transaction
+
+if TYPE_CHECKING:
+    from odradek.coordinator.txn.state import Transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()
 S = TxnState

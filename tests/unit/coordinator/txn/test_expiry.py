@@ -8,8 +8,9 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.expiry import batches
 from odradek.coordinator.txn.ports import TxnConfig
 from odradek.coordinator.txn.records import tombstone
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.batch import build_batch
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import Timer
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, CoreRig, transaction
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import TxnState
 from tests.support.fail_over import World, two_transactions
 from tests.support.txn_rig import ID
 

@@ -9,8 +9,9 @@ from odradek.coordinator import bounded_ids
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import init_producer_id
 from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from odradek.coordinator.txn.state import ProducerIdentity, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()

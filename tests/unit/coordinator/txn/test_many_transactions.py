@@ -9,8 +9,8 @@ import pytest
 
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import core, marker_driver, markers
-from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import TxnState
 from tests.support.coordinator_rig import SHARD, CoordinatorRig
 from tests.support.txn_rig import NOW_MS, T0, T1, transaction
 

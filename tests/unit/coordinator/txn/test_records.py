@@ -4,10 +4,11 @@ import pytest
 
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.records import decode_key, decode_value, encode_key, encode_value, tombstone
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.shard import ShardRecord
 
 TS = 1_700_000_000_000

@@ -13,10 +13,10 @@ from odradek.coordinator.txn import marker_driver, service
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import encode_key, to_record
 from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX, TransactionDescription
-from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.errors import ErrorCode, Refusal, Unencodable
 from odradek.protocol.hashing import partition_for
 from odradek.protocol.special_values import NO_LEADER
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime import shards
 from odradek.runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
@@ -25,6 +25,8 @@ from tests.support.txn_rig import ID, NOW_MS, T0, T1, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from odradek.coordinator.txn.state import Transaction
 
 S = TxnState
 

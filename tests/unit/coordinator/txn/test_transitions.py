@@ -9,7 +9,7 @@ import pytest
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.changes import check_step
 from odradek.coordinator.txn.end_txn import decide_complete
-from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES, TxnState
+from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES
 from odradek.coordinator.txn.transitions import (
     TRANSITIONS,
     Event,
@@ -17,6 +17,7 @@ from odradek.coordinator.txn.transitions import (
     look_up,
 )
 from odradek.invariants.invariant import InvariantViolation
+from odradek.protocol.txn_state import TxnState
 from odradek.runtime.machine import (
     BUG,
     InvalidTable,

@@ -8,8 +8,9 @@ import pytest
 
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, ProducerIdentity, Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS, TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, U0, CoreRig, transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()

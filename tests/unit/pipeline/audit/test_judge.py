@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.consumer.transitions import State
 from odradek.pipeline.audit.alignment import Fit
-from odradek.pipeline.audit.judge import Judgment, Kind, Status
+from odradek.pipeline.audit.judgment import Judgment, Kind, Status
+from odradek.protocol.txn_state import TxnState
 from tests.support.audit_logs import ID, PRODUCER_ID, AuditLogs
 
 
@@ -35,9 +35,9 @@ def test_decisions_with_all_markers_are_proven(version: int) -> None:
 
 def test_abort_without_partitions_proves_nothing() -> None:
     logs = AuditLogs()
-    logs.state(State.EMPTY, 0)
-    logs.state(State.PREPARE_ABORT, 1)
-    logs.state(State.COMPLETE_ABORT, 1)
+    logs.state(TxnState.EMPTY, 0)
+    logs.state(TxnState.PREPARE_ABORT, 1)
+    logs.state(TxnState.COMPLETE_ABORT, 1)
     assert statuses(logs.judged()) == [Status.EMPTY]
 
 
@@ -46,13 +46,13 @@ def test_missing_marker_is_named(version: int) -> None:
     logs = AuditLogs()
     logs.transaction(0, 0, version=version)
     epoch = 1 if version else 0
-    logs.state(State.ONGOING, epoch, 0, 1, version=version)
+    logs.state(TxnState.ONGOING, epoch, 0, 1, version=version)
     offset = logs.data(0, epoch)
     logs.data(1, epoch)
     end = epoch + 1 if version else epoch
-    logs.state(State.PREPARE_COMMIT, end, 0, 1, version=version)
+    logs.state(TxnState.PREPARE_COMMIT, end, 0, 1, version=version)
     logs.marker(1, end)
-    logs.state(State.COMPLETE_COMMIT, end, version=version)
+    logs.state(TxnState.COMPLETE_COMMIT, end, version=version)
     judgment = logs.judged()
     assert statuses(judgment) == [Status.PROVEN, Status.VIOLATED]
     assert named(judgment) == [(Kind.MISSING_MARKER, end, 0, offset)]
@@ -62,14 +62,14 @@ def test_missing_marker_is_named(version: int) -> None:
 def test_missing_marker_among_classic_commits_is_named_by_time() -> None:
     logs = AuditLogs()
     for number in range(20):
-        logs.state(State.ONGOING, 5, 0, version=0)
+        logs.state(TxnState.ONGOING, 5, 0, version=0)
         offset = logs.data(0, 5)
-        logs.state(State.PREPARE_COMMIT, 5, 0, version=0)
+        logs.state(TxnState.PREPARE_COMMIT, 5, 0, version=0)
         if number == 7:
             missing = offset
         else:
             logs.marker(0, 5)
-        logs.state(State.COMPLETE_COMMIT, 5, version=0)
+        logs.state(TxnState.COMPLETE_COMMIT, 5, version=0)
     judgment = logs.judged()
     assert [index for index, status in enumerate(statuses(judgment)) if status is not Status.PROVEN] == [7]
     # The data of the next transaction follows without a marker between, so both are one interval of the log.
@@ -78,21 +78,21 @@ def test_missing_marker_among_classic_commits_is_named_by_time() -> None:
 
 def test_marker_of_the_wrong_kind_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     offset = logs.marker(0, 1, commit=False)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     assert named(logs.judged()) == [(Kind.WRONG_KIND, 1, 0, offset)]
 
 
 def test_marker_with_the_wrong_epoch_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     offset = logs.marker(0, 9)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     judgment = logs.judged()
     assert named(judgment) == [(Kind.WRONG_EPOCH, 9, 0, offset)]
     assert statuses(judgment) == [Status.VIOLATED]
@@ -108,13 +108,13 @@ def test_marker_without_a_decision_is_named(commit: bool) -> None:
 
 def test_commit_marker_within_a_transaction_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 4, 0, version=0)
+    logs.state(TxnState.ONGOING, 4, 0, version=0)
     logs.data(0, 4)
     offset = logs.marker(0, 4)
     logs.data(0, 4)
-    logs.state(State.PREPARE_COMMIT, 4, 0, version=0)
+    logs.state(TxnState.PREPARE_COMMIT, 4, 0, version=0)
     logs.marker(0, 4)
-    logs.state(State.COMPLETE_COMMIT, 4, version=0)
+    logs.state(TxnState.COMPLETE_COMMIT, 4, version=0)
     assert named(logs.judged()) == [(Kind.NO_DECISION, 4, 0, offset)]
 
 
@@ -130,12 +130,12 @@ def test_abort_of_a_hanging_transaction_is_listed_as_that_of_an_operator() -> No
 
 def test_abort_of_an_operator_before_the_coordinator_aborts_is_listed_as_that_of_an_operator() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
     logs.marker(0, 0, commit=False)
-    logs.state(State.PREPARE_ABORT, 1, 0)
+    logs.state(TxnState.PREPARE_ABORT, 1, 0)
     logs.marker(0, 1, commit=False)
-    logs.state(State.COMPLETE_ABORT, 1)
+    logs.state(TxnState.COMPLETE_ABORT, 1)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])
     assert [marker.fit for marker in judgment.markers] == [Fit.BY_OPERATOR, Fit.MATCH]
@@ -143,12 +143,12 @@ def test_abort_of_an_operator_before_the_coordinator_aborts_is_listed_as_that_of
 
 def test_abort_marker_within_a_committed_transaction_is_a_violation() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0, version=0)
+    logs.state(TxnState.ONGOING, 0, 0, version=0)
     logs.data(0, 0)
     offset = logs.marker(0, 0, commit=False)
-    logs.state(State.PREPARE_COMMIT, 0, 0, version=0)
+    logs.state(TxnState.PREPARE_COMMIT, 0, 0, version=0)
     logs.marker(0, 0)
-    logs.state(State.COMPLETE_COMMIT, 0, version=0)
+    logs.state(TxnState.COMPLETE_COMMIT, 0, version=0)
     assert named(logs.judged()) == [(Kind.NO_DECISION, 0, 0, offset)]
 
 
@@ -175,12 +175,12 @@ def test_data_after_the_marker_is_named(version: int) -> None:
 def test_data_of_a_fenced_epoch_within_the_next_transaction_is_named() -> None:
     logs = AuditLogs()
     logs.transaction(0, 0)
-    logs.state(State.ONGOING, 1, 0)
+    logs.state(TxnState.ONGOING, 1, 0)
     offset = logs.data(0, 0)
     logs.data(0, 1)
-    logs.state(State.PREPARE_COMMIT, 2, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 2, 0)
     logs.marker(0, 2)
-    logs.state(State.COMPLETE_COMMIT, 2)
+    logs.state(TxnState.COMPLETE_COMMIT, 2)
     assert named(logs.judged()) == [(Kind.LATE_DATA, 0, 0, offset)]
 
 
@@ -193,20 +193,20 @@ def test_data_without_a_transaction_is_named() -> None:
 
 def test_data_with_an_epoch_that_the_transaction_does_not_have_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 3, 0)
+    logs.state(TxnState.ONGOING, 3, 0)
     offset = logs.data(0, 2)
-    logs.state(State.PREPARE_COMMIT, 4, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 4, 0)
     logs.marker(0, 4)
-    logs.state(State.COMPLETE_COMMIT, 4)
+    logs.state(TxnState.COMPLETE_COMMIT, 4)
     assert named(logs.judged()) == [(Kind.DATA_EPOCH, 2, 0, offset)]
 
 
 def test_open_and_in_doubt_transactions_are_listed() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
     assert [data.state for data in logs.judged().open_data] == ["Ongoing"]
-    logs.state(State.ONGOING, 0, 0, timeout_ms=2_147_483_647)
+    logs.state(TxnState.ONGOING, 0, 0, timeout_ms=2_147_483_647)
     judgment = logs.judged()
     assert [data.state for data in judgment.open_data] == ["in doubt"]
     assert judgment.violations == []
@@ -214,21 +214,21 @@ def test_open_and_in_doubt_transactions_are_listed() -> None:
 
 def test_markers_of_a_kept_transaction_have_its_identity() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 100, 0)
+    logs.state(TxnState.ONGOING, 100, 0)
     logs.data(0, 100)
-    logs.state(State.PREPARE_COMMIT, 101, 0, next_identity=(PRODUCER_ID, 103))
+    logs.state(TxnState.PREPARE_COMMIT, 101, 0, next_identity=(PRODUCER_ID, 103))
     logs.marker(0, 101)
-    logs.state(State.COMPLETE_COMMIT, 103)
+    logs.state(TxnState.COMPLETE_COMMIT, 103)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])
 
 
 def test_prepared_transaction_without_its_completion_is_not_decidable() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0, 1)
+    logs.state(TxnState.ONGOING, 0, 0, 1)
     logs.data(0, 0)
     logs.data(1, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0, 1)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0, 1)
     logs.marker(0, 1)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.UNDECIDABLE], [])
@@ -240,7 +240,7 @@ def test_decision_whose_prepare_record_was_compacted_is_not_decidable() -> None:
     logs.data(0, 0)
     logs.gap(offsets=2)
     logs.marker(0, 1)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     logs.transaction(1, 0)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.UNDECIDABLE, Status.PROVEN], [])
@@ -249,11 +249,11 @@ def test_decision_whose_prepare_record_was_compacted_is_not_decidable() -> None:
 
 def test_removed_prepare_record_is_a_violation_if_nothing_was_compacted() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
     logs.gap()
     logs.marker(0, 1)
-    offset = logs.state(State.COMPLETE_COMMIT, 1)
+    offset = logs.state(TxnState.COMPLETE_COMMIT, 1)
     judgment = logs.judged()
     assert (Kind.TRANSITIONS, 1, 0, offset) in named(judgment)
     assert statuses(judgment) == [Status.VIOLATED]
@@ -261,9 +261,9 @@ def test_removed_prepare_record_is_a_violation_if_nothing_was_compacted() -> Non
 
 def test_marker_below_the_log_start_is_not_decidable() -> None:
     logs = AuditLogs(starts={0: 50})
-    logs.state(State.ONGOING, 0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.ONGOING, 0, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     logs.transaction(1, 0)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.UNDECIDABLE, Status.PROVEN], [])
@@ -272,11 +272,11 @@ def test_marker_below_the_log_start_is_not_decidable() -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 def test_missing_marker_is_excused_only_by_compaction(compacted: bool) -> None:
     logs = AuditLogs(compacted=[0] if compacted else [])
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     logs.gap(0)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     logs.transaction(1, 0)
     expected = Status.UNDECIDABLE if compacted else Status.VIOLATED
     assert statuses(logs.judged()) == [expected, Status.PROVEN]
@@ -284,9 +284,9 @@ def test_missing_marker_is_excused_only_by_compaction(compacted: bool) -> None:
 
 def test_partition_that_was_not_read_is_not_decidable() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 9)
-    logs.state(State.PREPARE_COMMIT, 1, 9)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.ONGOING, 0, 9)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 9)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     [decision] = logs.judged().decisions
     assert (decision.status, decision.reason) == (Status.UNDECIDABLE, "t-9 was not read")
 
@@ -296,9 +296,9 @@ def test_decisions_before_the_topic_was_created_again_are_not_decidable(version:
     logs = AuditLogs()
     for epoch in (0, 1):
         end = epoch + 1 if version else 0
-        logs.state(State.ONGOING, end - 1 if version else 0, 0, version=version)
-        logs.state(State.PREPARE_COMMIT, end, 0, version=version)
-        logs.state(State.COMPLETE_COMMIT, end, version=version)
+        logs.state(TxnState.ONGOING, end - 1 if version else 0, 0, version=version)
+        logs.state(TxnState.PREPARE_COMMIT, end, 0, version=version)
+        logs.state(TxnState.COMPLETE_COMMIT, end, version=version)
     logs.transaction(2 if version else 0, 0, version=version)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.UNDECIDABLE] * 2 + [Status.PROVEN], [])
@@ -310,9 +310,9 @@ def test_decisions_before_the_topic_was_created_again_are_not_decidable(version:
 @pytest.mark.parametrize("version", [0, 2])
 def test_decision_is_not_decidable_if_the_log_has_no_marker_and_no_data_of_it(version: int) -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0, version=version)
-    logs.state(State.PREPARE_COMMIT, 1 if version else 0, 0, version=version)
-    logs.state(State.COMPLETE_COMMIT, 1 if version else 0, version=version)
+    logs.state(TxnState.ONGOING, 0, 0, version=version)
+    logs.state(TxnState.PREPARE_COMMIT, 1 if version else 0, 0, version=version)
+    logs.state(TxnState.COMPLETE_COMMIT, 1 if version else 0, version=version)
     logs.data(0, 0, producer_id=8)
     [decision] = logs.judged().decisions
     assert decision.status is Status.UNDECIDABLE
@@ -321,11 +321,11 @@ def test_decision_is_not_decidable_if_the_log_has_no_marker_and_no_data_of_it(ve
 @pytest.mark.parametrize("version", [0, 2])
 def test_missing_first_marker_of_a_log_is_named(version: int) -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0, version=version)
+    logs.state(TxnState.ONGOING, 0, 0, version=version)
     offset = logs.data(0, 0)
     end = 1 if version else 0
-    logs.state(State.PREPARE_COMMIT, end, 0, version=version)
-    logs.state(State.COMPLETE_COMMIT, end, version=version)
+    logs.state(TxnState.PREPARE_COMMIT, end, 0, version=version)
+    logs.state(TxnState.COMPLETE_COMMIT, end, version=version)
     logs.marker(0, 0, producer_id=8)
     judgment = logs.judged()
     assert (Kind.MISSING_MARKER, PRODUCER_ID, end, offset) in [
@@ -335,9 +335,9 @@ def test_missing_first_marker_of_a_log_is_named(version: int) -> None:
 
 def test_hanging_data_after_the_topic_was_created_again_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.ONGOING, 0, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     offset = logs.data(0, 1)
     assert named(logs.judged()) == [(Kind.STRAY_DATA, 1, 0, offset)]
 
@@ -366,10 +366,10 @@ def test_markers_newer_than_the_transitions_are_not_judged() -> None:
 @pytest.mark.parametrize("version", [0, 2])
 def test_marker_of_a_prepared_transaction_is_not_taken_for_a_newer_one(version: int) -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 5, 0, version=version)
+    logs.state(TxnState.ONGOING, 5, 0, version=version)
     logs.data(0, 5)
     end = 6 if version else 5
-    logs.state(State.PREPARE_COMMIT, end, 0, version=version)
+    logs.state(TxnState.PREPARE_COMMIT, end, 0, version=version)
     own = logs.marker(0, end)
     newer = logs.data(0, end)
     logs.marker(0, end + 1 if version else end)
@@ -383,13 +383,13 @@ def test_marker_of_a_prepared_transaction_is_not_taken_for_a_newer_one(version: 
 
 def test_contradicting_records_are_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0, 1)
+    logs.state(TxnState.ONGOING, 0, 0, 1)
     logs.data(0, 0)
     logs.data(1, 0)
-    offset = logs.state(State.PREPARE_COMMIT, 5, 0)
+    offset = logs.state(TxnState.PREPARE_COMMIT, 5, 0)
     logs.marker(0, 5)
     logs.marker(1, 5)
-    logs.state(State.COMPLETE_ABORT, 5)
+    logs.state(TxnState.COMPLETE_ABORT, 5)
     judgment = logs.judged()
     assert [(kind, at) for kind, _, _, at in named(judgment)] == [(Kind.TRANSITIONS, offset)] * 3
     assert statuses(judgment) == [Status.VIOLATED]
@@ -397,13 +397,13 @@ def test_contradicting_records_are_named() -> None:
 
 def test_decision_that_another_decision_follows_without_a_completion_is_named() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    offset = logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     logs.marker(0, 1)
-    second = logs.state(State.PREPARE_ABORT, 1, 0)
+    second = logs.state(TxnState.PREPARE_ABORT, 1, 0)
     logs.marker(0, 1, commit=False)
-    logs.state(State.COMPLETE_ABORT, 1)
+    logs.state(TxnState.COMPLETE_ABORT, 1)
     judgment = logs.judged()
     assert [(kind, at) for kind, _, _, at in named(judgment)] == [(Kind.TRANSITIONS, at) for at in (offset, second)]
     assert statuses(judgment) == [Status.VIOLATED] * 2
@@ -414,9 +414,9 @@ def test_decision_that_a_transaction_follows_without_a_completion_is_named_unles
     compacted: bool,
 ) -> None:
     logs = AuditLogs(state_compacted=compacted)
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    offset = logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     logs.marker(0, 1)
     if compacted:
         logs.gap()
@@ -441,36 +441,36 @@ def test_completion_has_the_identity_of_the_decision_or_the_next_one(
     next_identity: tuple[int, int], identity: tuple[int, int], follows: bool
 ) -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    offset = logs.state(State.PREPARE_COMMIT, 1, 0, next_identity=next_identity)
+    offset = logs.state(TxnState.PREPARE_COMMIT, 1, 0, next_identity=next_identity)
     logs.marker(0, 1)
-    logs.state(State.COMPLETE_COMMIT, identity[1], producer_id=identity[0])
+    logs.state(TxnState.COMPLETE_COMMIT, identity[1], producer_id=identity[0])
     assert named(logs.judged()) == ([] if follows else [(Kind.TRANSITIONS, 1, 0, offset)])
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_decision_with_partitions_has_an_ongoing_record_unless_it_was_removed(compacted: bool) -> None:
     logs = AuditLogs(state_compacted=compacted)
-    logs.state(State.EMPTY, 0)
+    logs.state(TxnState.EMPTY, 0)
     logs.data(0, 0)
     if compacted:
         logs.gap()
-    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    offset = logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     logs.marker(0, 1)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     assert named(logs.judged()) == ([] if compacted else [(Kind.TRANSITIONS, 1, 0, offset)])
 
 
 def test_records_that_the_coordinator_wrote_again_are_one_decision() -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 0, 0)
+    logs.state(TxnState.ONGOING, 0, 0)
     logs.data(0, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
-    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
+    logs.state(TxnState.PREPARE_COMMIT, 1, 0)
     logs.marker(0, 1)
-    logs.state(State.COMPLETE_COMMIT, 1)
-    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
+    logs.state(TxnState.COMPLETE_COMMIT, 1)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])
 
@@ -478,10 +478,10 @@ def test_records_that_the_coordinator_wrote_again_are_one_decision() -> None:
 @pytest.mark.parametrize("epoch", [11, 12])
 def test_abort_by_the_broker_may_raise_the_epoch_twice(epoch: int) -> None:
     logs = AuditLogs()
-    logs.state(State.ONGOING, 10, 0)
+    logs.state(TxnState.ONGOING, 10, 0)
     logs.data(0, 10)
-    logs.state(State.PREPARE_ABORT, epoch, 0)
+    logs.state(TxnState.PREPARE_ABORT, epoch, 0)
     logs.marker(0, epoch, commit=False)
-    logs.state(State.COMPLETE_ABORT, epoch)
+    logs.state(TxnState.COMPLETE_ABORT, epoch)
     judgment = logs.judged()
     assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.pipeline.audit.alignment import Fit
-from odradek.pipeline.audit.judge import Kind, Status, Violation
+from odradek.pipeline.audit.judgment import Kind, Status, Violation
 from odradek.pipeline.audit.result import COLUMNS, SHOWN_MAX, AuditResult
 
 VIOLATION = Violation(Kind.MISSING_MARKER, "payments-1", 4, 7, "payments", 2, 90, "no COMMIT marker of the decision")

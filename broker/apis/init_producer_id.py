@@ -27,8 +27,9 @@ Version notes:
   `transaction.two.phase.commit.enable` is true.
 """
 
-from collections.abc import Awaitable
-from typing import Final
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Gated
@@ -40,6 +41,8 @@ from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+R = TypeVar("R")
+
 
 def handle(
     context: BrokerRequestContext, request: InitProducerIdRequest
@@ -47,19 +50,18 @@ def handle(
     _check_allowed(context, request)
     coordinator = context.broker.transactions
     if request.keep_prepared_txn and request.transactional_id is not None:
-        recovered = coordinator.recover_producer(
-            request.transactional_id,
-            request.transaction_timeout_ms,
-            request.producer_id,
-            request.producer_epoch,
-            two_phase_commit=request.enable2_pc,
-            client_id=context.client_id,
-            address=context.session.client_host,
-        )
-        if recovered.done():
-            return _recovered(recovered.result())
-        return when_done(lambda: _recovered(recovered.result()), recovered)
-    identity = coordinator.init_producer_id(
+        return _requested(coordinator.recover_producer, context, request, _recovered)
+    return _requested(coordinator.init_producer_id, context, request, _response)
+
+
+def _requested(
+    method: Callable[..., Future[R]],
+    context: BrokerRequestContext,
+    request: InitProducerIdRequest,
+    make_response: Callable[[R], InitProducerIdResponse],
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    """Call a method of the coordinator with the fields of the request, and respond with its result."""
+    result = method(
         request.transactional_id,
         request.transaction_timeout_ms,
         request.producer_id,
@@ -68,9 +70,9 @@ def handle(
         client_id=context.client_id,
         address=context.session.client_host,
     )
-    if identity.done():
-        return _response(identity.result())
-    return when_done(lambda: _response(identity.result()), identity)
+    if result.done():
+        return make_response(result.result())
+    return when_done(lambda: make_response(result.result()), result)
 
 
 def refuse(

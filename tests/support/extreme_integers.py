@@ -34,6 +34,8 @@ METADATA_APIS: Final = frozenset(
     {"VoteRequest", "BeginQuorumEpochRequest", "EndQuorumEpochRequest", "DescribeQuorumRequest", "FetchSnapshotRequest"}
 )
 """Requests about the metadata log."""
+TRUE_FIELDS: Final = frozenset({"keep_prepared_txn"})
+"""Boolean fields that are true, so that the handler reaches the code of the field. All others are false."""
 BATCH_FIELDS: Final[Mapping[str, str]] = {
     "base_offset": "int64",
     "leader_epoch": "int32",
@@ -103,7 +105,7 @@ def _value(row: FieldRow, facts: Facts, of: str) -> Any:
     if row.kind == "bytes":
         return b""
     if row.kind == "bool":
-        return False
+        return row.name in TRUE_FIELDS
     return _integer(row.name, facts, of)
 
 

@@ -107,6 +107,7 @@ async def running(directory: Path) -> AsyncIterator[Broker]:
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 5,
         "transaction.state.log.num.partitions": 5,
+        **{api.gated.property_name: "true" for api in API_TABLE if api.gated is not None},
     }
     nodes = NodeCluster(directory, 2)  # the second port is for the listener of nodes
     nodes.settings |= {**settings, "controller.quorum.voters": f"1@127.0.0.1:{nodes.port(2)}"}
@@ -317,13 +318,19 @@ def served(*roles: str) -> list[AnyApi]:
     return [api for api in API_TABLE if set(roles) & set(api.listeners) and api.key != ApiVersionsRequest.API_KEY]
 
 
+def versions(api: AnyApi, *, full: bool) -> Sequence[int]:
+    """Return the versions to send: the highest one, with that of a gate, or all if `full`."""
+    highest = api.max_version if api.gated is None else api.gated.max_version
+    return range(api.min_version if full else api.max_version, highest + 1)
+
+
 async def send_all(broker: Broker, apis: Sequence[AnyApi], witness: Witness, *, internal: bool, full: bool) -> int:
     """Send the cases of each API. Return the number of responses."""
     sender = Sender(broker, internal=internal)
     client = await broker.connect()
     rng = random.Random(14)
     for api in apis:
-        for version in range(api.min_version, api.max_version + 1) if full else (api.max_version,):
+        for version in versions(api, full=full):
             facts = await prepare(broker, client)
             for case in cases(api.request, version, facts):
                 await sender.send(case)

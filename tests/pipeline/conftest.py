@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.sink_rig import SinkRig
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ignore the ResourceWarning of pyspark, which leaves the socket of each `collect` to the garbage collector."""
@@ -48,6 +50,17 @@ def two_phase_bootstrap(bootstrap: str, request: pytest.FixtureRequest) -> str:
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("Apache Kafka serves no two-phase commit (KIP-939)")
     return bootstrap
+
+
+@pytest.fixture
+def rig(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
+    """Return a sink in the mode that the constant MODE of the module names."""
+    from odradek.spark import exactly_once
+    from tests.support.sink_rig import SinkRig
+
+    mode = request.module.MODE
+    monkeypatch.setattr(exactly_once, "_sessions", {})
+    return SinkRig(request.getfixturevalue("two_phase_bootstrap" if mode == "2pc" else "bootstrap"), monkeypatch, mode)
 
 
 @pytest.fixture(scope="session")

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
     from odradek.client import ProducerIdentity
 
-
-@pytest.fixture
-def rig(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
-    monkeypatch.setattr(exactly_once, "_sessions", {})
-    return SinkRig(bootstrap, monkeypatch)
+MODE = "txn"
 
 
 def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: SinkRig) -> None:

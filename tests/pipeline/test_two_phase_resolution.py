@@ -23,7 +23,6 @@ from odradek.spark import (
     InvalidInput,
     SinkInUse,
     Step,
-    exactly_once,
     resolution,
     resolve_sink,
     transaction,
@@ -38,15 +37,7 @@ from tests.support.sink_rig import TASKS, Killed, SinkRig, numbered, open_transa
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture
-def rig(two_phase_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
-    monkeypatch.setattr(exactly_once, "_sessions", {})
-    return SinkRig(two_phase_bootstrap, monkeypatch, "2pc")
-
-
-def resolve(rig: SinkRig) -> tuple[int, int]:
-    return resolve_sink({"kafka.bootstrap.servers": rig.bootstrap, "sink": rig.topic})
+MODE = "2pc"
 
 
 @pytest.mark.parametrize("mode", ["txn", "2pc"])
@@ -65,7 +56,7 @@ def test_driver_fenced_before_it_recovers_tasks_gives_no_identity_to_a_task(
         rig.mode = mode
         if mode == "2pc":
             job = rig.task_job(rows_of(40, 40, rig.topic), 2)
-            write_two_phase(job, rig.options(), Batch(1, "query", "run-b"), 2)
+            rig.write_job(job, 1, "run-b", 2)
         else:
             rig.write(1, rows_of(40, 40, rig.topic), "run-b")
         rig.mode = "2pc"
@@ -79,12 +70,12 @@ def test_driver_fenced_before_it_recovers_tasks_gives_no_identity_to_a_task(
 
     monkeypatch.setattr(transaction, "read_ledger", read_and_stop)
     with pytest.raises(SinkInUse):
-        write_two_phase(rig.task_job([]), rig.options(), Batch(1, "query", "run-a"), TASKS, steps.append)
+        rig.write_job(rig.task_job([]), 1, "run-a", on_step=steps.append)
     assert (steps, open_transactions(rig)) == ([Step.OPENED], [])
     assert rig.ledger_entry().tasks == TASKS
     rig.mode = mode
     rig.write(2, rows_of(80, 40, rig.topic), "run-b")
-    assert resolve(rig) == (0, 0)
+    assert rig.resolve() == (0, 0)
     rig.mode = "2pc"
     assert rig.visible() == numbered(0, 120)
 
@@ -130,8 +121,8 @@ def test_completion_on_brokers_that_no_longer_permit_it_is_a_failed_batch(
                 patch.setattr(Producer, "recover", unsupported)
 
         with pytest.raises(BatchFailed, match="the batch is decided, and 4 of its 4 transactions are not"):
-            write_two_phase(rig.task_job(rows), rig.options(), Batch(0, "query", "run-a"), TASKS, on_step)
-    assert resolve(rig) == (TASKS, 0)
+            rig.write_job(rig.task_job(rows), 0, "run-a", on_step=on_step)
+    assert rig.resolve() == (TASKS, 0)
     assert rig.visible() == numbered(0, 40)
 
 
@@ -152,9 +143,9 @@ def test_batch_with_too_many_tasks_does_not_raise_the_number_of_identities(
 ) -> None:
     monkeypatch.setattr(two_phase, "TASKS_MAX", TASKS - 1)
     with pytest.raises(InvalidInput, match=f"has {TASKS} tasks"):
-        write_two_phase(rig.task_job(rows_of(0, 40, rig.topic)), rig.options(), Batch(0, "query", "run"), TASKS)
+        rig.write_job(rig.task_job(rows_of(0, 40, rig.topic)), 0, "run")
     job = rig.task_job(rows_of(0, 40, rig.topic), TASKS - 1)
-    write_two_phase(job, rig.options(), Batch(0, "query", "run"), TASKS)
+    rig.write_job(job, 0, "run")
     assert rig.ledger_entry().tasks == TASKS - 1
     assert rig.visible() == numbered(0, 40)
 
@@ -162,10 +153,10 @@ def test_batch_with_too_many_tasks_does_not_raise_the_number_of_identities(
 def test_abandoned_sink_reports_what_was_ended(rig: SinkRig) -> None:
     with pytest.raises(Killed):
         rig.write(0, rows_of(0, 40, rig.topic), "run-a", Step.CHECKED)
-    assert resolve(rig) == (0, TASKS)
+    assert rig.resolve() == (0, TASKS)
     with pytest.raises(Killed):
         rig.write(0, rows_of(0, 40, rig.topic), "run-b", Step.DECIDED)
-    assert resolve(rig) == (TASKS, 0)
+    assert rig.resolve() == (TASKS, 0)
     assert rig.visible() == numbered(0, 40)
 
 
@@ -224,6 +215,6 @@ def test_open_transaction_of_a_task_that_the_ledger_does_not_have_is_named(rig: 
     asyncio.run(begin())
     try:
         with pytest.raises(InvalidInput, match=rf"end each with odradek txns abort ID: {stray}"):
-            resolve(rig)
+            rig.resolve()
     finally:
         asyncio.run(abort())

@@ -32,7 +32,6 @@ from odradek.spark import (
     Step,
     exactly_once,
     resolution,
-    resolve_sink,
     transaction,
     two_phase,
 )
@@ -60,15 +59,7 @@ if TYPE_CHECKING:
     from odradek.client import ProducerIdentity
     from odradek.spark.task_transactions import TaskReports
 
-
-@pytest.fixture
-def rig(two_phase_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
-    monkeypatch.setattr(exactly_once, "_sessions", {})
-    return SinkRig(two_phase_bootstrap, monkeypatch, "2pc")
-
-
-def write(rig: SinkRig, job: Any, batch_id: int = 0, run: str = "run", tasks: int = TASKS) -> None:
-    write_two_phase(job, rig.options(), Batch(batch_id, "query", run), tasks)
+MODE = "2pc"
 
 
 def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: SinkRig) -> None:
@@ -135,7 +126,7 @@ def test_driver_that_another_one_fences_in_a_batch_does_not_repeat_rows(rig: Sin
             thread(lambda: rig.write(0, rows, "run-b"))
 
     with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
-        write_two_phase(rig.task_job(rows), rig.options(), Batch(0, "query", "run-a"), TASKS, on_step)
+        rig.write_job(rig.task_job(rows), 0, "run-a", on_step=on_step)
     rig.write(1, rows_of(40, 40, rig.topic), "run-b")
     assert rig.visible() == numbered(0, 80)
 
@@ -176,7 +167,7 @@ def test_completion_that_a_stale_driver_disturbed_is_continued(rig: SinkRig, mon
         async with Cluster(rig.bootstrap) as cluster:
             await resolution.recover(cluster, rig.options(), range(TASKS))
 
-    write_two_phase(rig.task_job(rows_of(0, 40, rig.topic)), rig.options(), Batch(0, "query", "run"), TASKS, on_step)
+    rig.write_job(rig.task_job(rows_of(0, 40, rig.topic)), 0, "run", on_step=on_step)
     assert rig.visible() == numbered(0, 40)
     rig.write(1, rows_of(40, 40, rig.topic), "run")
     assert rig.visible() == numbered(0, 80)
@@ -234,7 +225,7 @@ def test_stray_attempt_that_writes_to_another_partition_aborts_the_batch(rig: Si
         calls.append(identities[1].epoch)
         return reports
 
-    write(rig, with_stray)
+    rig.write_job(with_stray)
     assert len(calls) == 2
     assert rig.visible() == numbered(0, 40)
 
@@ -257,22 +248,22 @@ def test_stray_attempt_after_the_preparation_is_fenced(rig: SinkRig) -> None:
         if step is Step.PREPARED:
             thread(lambda: asyncio.run(stray()))
 
-    write_two_phase(remember, rig.options(), Batch(0, "query", "run"), TASKS, on_step)
+    rig.write_job(remember, 0, "run", on_step=on_step)
     assert rig.visible() == numbered(0, 40)
 
 
 def test_second_attempt_of_a_task_reads_its_input_and_does_not_write(rig: SinkRig) -> None:
     with pytest.raises(BatchFailed, match="task 0 was interrupted, and its attempt 1 did not write"):
-        write(rig, rig.task_job(rows_of(0, 10, rig.topic), attempt=1))
+        rig.write_job(rig.task_job(rows_of(0, 10, rig.topic), attempt=1))
     assert rig.visible() == []
 
 
 def test_batch_with_more_tasks_is_repeated_with_more_identities(rig: SinkRig) -> None:
     rows = rows_of(0, 40, rig.topic)
-    write(rig, rig.task_job(rows), tasks=1)
+    rig.write_job(rig.task_job(rows), tasks=1)
     assert rig.ledger_entry().tasks == TASKS
     assert rig.visible() == numbered(0, 40)
-    write(rig, rig.task_job(rows_of(40, 40, rig.topic), 2), batch_id=1)
+    rig.write_job(rig.task_job(rows_of(40, 40, rig.topic), 2), batch_id=1)
     assert rig.ledger_entry().tasks == TASKS
     assert rig.visible() == numbered(0, 80)
 
@@ -290,7 +281,7 @@ def test_sink_whose_first_batch_failed_can_be_used_by_another_query(rig: SinkRig
 def test_too_many_tasks_are_refused(rig: SinkRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_phase, "TASKS_MAX", TASKS - 1)
     with pytest.raises(InvalidInput, match=rf"has {TASKS} tasks, and mode 2pc supports {TASKS - 1}; reduce them by df"):
-        write(rig, rig.task_job(rows_of(0, 40, rig.topic)))
+        rig.write_job(rig.task_job(rows_of(0, 40, rig.topic)))
     assert rig.visible() == []
     assert open_transactions(rig) == []
 
@@ -308,7 +299,7 @@ def test_abandoned_sink_is_resolved_as_the_ledger_decides(rig: SinkRig, step: St
     with pytest.raises(Killed):
         rig.write(0, rows_of(0, 40, rig.topic), "run-a", step)
     assert len(open_transactions(rig)) == TASKS
-    resolve_sink({"kafka.bootstrap.servers": rig.bootstrap, "sink": rig.topic})
+    rig.resolve()
     assert open_transactions(rig) == []
     assert rig.visible() == numbered(0, rows)
 
@@ -363,7 +354,7 @@ def test_coordinator_killed_between_decision_and_completion_completes_the_batch(
                     cluster.restart(1)
 
             job = rig.task_job(rows_of(batch_id * 40, 40, rig.topic))
-            write_two_phase(job, rig.options(), Batch(batch_id, "query", "run"), TASKS, restart)
+            rig.write_job(job, batch_id, "run", on_step=restart)
             assert rig.visible() == numbered(0, (batch_id + 1) * 40)
             assert open_transactions(rig) == []
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from odradek.client import Cluster, committed_offsets, create_topic, list_transactions
-from odradek.spark import Step, task_writes, tasks
+from odradek.spark import Step, resolve_sink, task_writes, tasks
 from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.ledger import LedgerEntry, decoded
 from odradek.spark.options import SinkOptions, sink_options
@@ -121,6 +121,21 @@ class SinkRig:
             write_two_phase(self.task_job(rows), self.options(), batch, TASKS, on_step)
         else:
             write_exactly_once(self.job(rows), self.options(), batch, on_step)
+
+    def write_job(
+        self,
+        job: Callable[[Mapping[int, ProducerIdentity], Mapping[str, int]], TaskReports],
+        batch_id: int = 0,
+        run: str = "run",
+        tasks: int = TASKS,
+        on_step: Callable[[Step], None] = lambda _step: None,
+    ) -> None:
+        """Write a batch in mode 2pc whose tasks are `job`."""
+        write_two_phase(job, self.options(), Batch(batch_id, "query", run), tasks, on_step)
+
+    def resolve(self) -> tuple[int, int]:
+        """Resolve the abandoned sink. Return the numbers of committed and aborted transactions."""
+        return resolve_sink({"kafka.bootstrap.servers": self.bootstrap, "sink": self.topic})
 
     def visible(self) -> list[bytes]:
         options = self.options()

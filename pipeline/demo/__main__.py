@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """Exit code after SIGINT or SIGTERM: 128 + SIGINT, as in shells."""
-WIDTH_WITHOUT_TERMINAL = 120
+WIDTH_WITHOUT_TERMINAL = 80
 """Columns per line when standard output is not a terminal."""
 
 

@@ -84,7 +84,8 @@ def demo(options: argparse.Namespace, console: Console) -> int:
             cleanup.callback(cluster.stop)
             access = cluster.access
             keep_transitions(access)
-        console.print(f"brokers {access.bootstrap}, Spark {options.master}, results in {out}", highlight=False)
+        console.print(f"brokers {access.bootstrap}, Spark {options.master}", highlight=False)
+        console.print(f"results in {out}", highlight=False, soft_wrap=True)
         run_name = f"{options.seed}-{int(time.time())}"
         topics = {
             f"flights-{run_name}": FLIGHT_PARTITIONS,

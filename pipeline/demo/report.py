@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 PLOT = "flights.svg"
 """Name of the picture. A PNG of the same name is beside it."""
+NO_AUDIT = (
+    "The logs are not audited, because the demo did not start this cluster: compaction may have removed transitions, "
+    "and other producers may write. To audit them: python -m odradek.pipeline.audit --bootstrap HOST:PORT"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +128,15 @@ def report(console: Console, options: argparse.Namespace, evidence: Evidence, st
     console.print(show.driver_kills_table(evidence.copies))
     console.print(show.result_panel(verification, copies, passed, uncommitted, missing))
     for each in evidence.audits:
-        console.print("Audit of the cluster's logs (docs/audit.md)", "\n".join(each.lines()), sep="\n", highlight=False)
+        lines = ["Audit of the cluster's logs (docs/audit.md)", *each.lines()]
+        console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    if not evidence.audits:
+        console.print(NO_AUDIT, highlight=False)
     console.print(f"security {evidence.accesses.describe()}", highlight=False)
     for line in show.gap_lines(campaign):
         console.print(line, highlight=False)
-    console.print(f"plot {plot}\n{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
+    console.print(f"plot {plot}", highlight=False, soft_wrap=True)
+    console.print(f"{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
     return passed
 
 

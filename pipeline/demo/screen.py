@@ -151,17 +151,16 @@ def gap_lines(campaign: Campaign) -> list[str]:
 
 def delays_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
     """Return a table with one line per carrier and three columns per origin, in descending order of the percentile."""
-    table = Table(
-        title="Departure delay in minutes: flights, mean, 95th percentile", header_style="bold", title_style=""
-    )
-    table.add_column("carrier")
+    title = "Departure delay in minutes: flights, mean, 95th percentile"
+    table = Table(title=title, header_style="bold", title_style="", box=None, padding=(0, 2, 0, 0))
+    table.add_column("airline", no_wrap=True)
     for origin in ORIGINS:
         for head in (origin, "mean", "p95"):
             table.add_column(head, justify="right")
     groups = {(row.carrier, row.origin): row for row in delays.itertuples()}
     worst = delays.groupby("carrier")["p95"].max().sort_values(ascending=False)
     for carrier in worst.index:
-        cells = [f"{carrier} [dim]{names.get(carrier, '')}[/]"]
+        cells = [names.get(carrier, carrier)]
         for origin in ORIGINS:
             row = groups.get((carrier, origin))
             cells += ["", "", ""] if row is None else [f"{row.flights:,}", f"{row.mean:.1f}", f"[bold]{row.p95:.0f}[/]"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ INTEGERS = (
 )  # fmt: skip
 STRINGS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 COLUMNS = (ROW, *INTEGERS, *STRINGS)
+LEGAL_FORM = re.compile(r" (Inc\.|Co\.|Corporation)$")
 ORIGINS = ("EWR", "JFK", "LGA")
 """Airports of New York: the values of the column `origin`."""
 
@@ -38,9 +40,10 @@ def read_table(name: str) -> pd.DataFrame:
 
 
 def load_airline_names() -> dict[str, str]:
-    """Return the names of the airlines by carrier code."""
+    """Return the names of the airlines by carrier code, without the legal forms at their ends."""
     table = read_table("airlines.csv")
-    return dict(zip(table["carrier"], table["name"], strict=True))
+    names = (LEGAL_FORM.sub("", name) for name in table["name"])
+    return dict(zip(table["carrier"], names, strict=True))
 
 
 def load_flights(limit: int = SOURCE_ROWS) -> pd.DataFrame:

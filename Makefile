@@ -49,6 +49,10 @@ setup: $(VENV)/.ready $(KAFKA_JARS:=/.ready) build/jars/spark/.ready ## Prepare 
 demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row; ARGS=--secure
 	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
+.PHONY: console
+console: setup ## Three brokers with a transactional load, and the web console; ARGS='--listen 127.0.0.1:9000'
+	@$(BIN)/python -m odradek.pipeline.console $(ARGS)
+
 .PHONY: eos
 eos: setup ## Exactly-once campaign of the Spark sink: MODE=txn|2pc|kafka|stock MINUTES=10 SEED=7
 	@$(BIN)/python -m $(if $(filter kafka,$(MODE)),tests.support.eos_on_kafka,odradek.pipeline.eos_campaign) \

@@ -13,4 +13,8 @@ class Entry(NamedTuple):
     key: str
 
 
-NAVIGATION: Final = (Entry("/cluster", "Cluster", "c"), Entry("/topics", "Topics", "t"))
+NAVIGATION: Final = (
+    Entry("/cluster", "Cluster", "c"),
+    Entry("/topology", "Topology", "y"),
+    Entry("/topics", "Topics", "t"),
+)

@@ -18,6 +18,8 @@ async def test_page_shows_brokers_and_partitions(tmp_path: Path) -> None:
         await broker.produce("payments", b"1")
         async with browser(Settings(f"127.0.0.1:{broker.node.listeners[0].port}")) as client:
             page = await client.get("/cluster")
+            topology = await client.get("/topology?topic=payments")
+    assert "<title>payments-0, leader</title>" in topology.text
     assert page.status == 200
     assert '<span class="state good">running</span>' in page.text
     assert f"127.0.0.1:{broker.node.listeners[0].port}" in page.text
@@ -27,5 +29,6 @@ async def test_page_shows_brokers_and_partitions(tmp_path: Path) -> None:
 async def test_page_without_a_broker_shows_each_part_as_an_error() -> None:
     async with browser(Settings(f"127.0.0.1:{free_port()}")) as client:
         page = await client.get("/cluster")
+        assert "not read" in (await client.get("/topology")).text
     assert page.status == 200
     assert page.text.count("not read") >= 2

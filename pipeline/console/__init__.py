@@ -1,0 +1,1 @@
+"""A cluster with a transactional load, and the console on it (`make console`)."""

@@ -21,7 +21,7 @@ from odradek.protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from odradek.client.admin.transactions import TransactionDescription
     from odradek.client.network.cluster import Cluster
@@ -104,21 +104,57 @@ async def blocked_partitions(cluster: Cluster, names: Sequence[str] | None = Non
         for key, (stable, high) in ends.items()
         if stable is not None and high is not None and stable < high
     }
-    holders: dict[tuple[str, int], OpenProducer] = {}
-    for each in await _open_producers(fan_out, _selected(topics, blocked)):
-        first = holders.setdefault((each.topic, each.partition), each)
-        if each.first_offset < first.first_offset:
-            holders[each.topic, each.partition] = each
-    known = {row.producer_id: row for row in await open_transactions(fan_out)}
+    holders = _holders(await _open_producers(fan_out, _selected(topics, blocked)))
+    open_ids = {row.producer_id: row for row in await open_transactions(fan_out)}
+    known: dict[tuple[str, int], TransactionDescription] = {
+        key: row
+        for key, holder in holders.items()
+        if (row := open_ids.get(holder.producer_id)) is not None and key in row.partitions
+    }
+    unknown = {key: each for key, each in holders.items() if key not in known}
+    ended = [] if fan_out.unreachable else await _ended(fan_out, topics, unknown)
+    if not fan_out.unreachable:  # without all responses, a transaction is neither hanging nor ended for certain
+        holders = {key: each for key, each in holders.items() if key not in ended}
     rows = []
     for key, (stable, high) in blocked.items():
-        holder = holders.get(key)
-        found = None if holder is None else known.get(holder.producer_id)
-        if found is not None and key not in found.partitions:
-            found = None
+        holder, found = holders.get(key), known.get(key)
         state = _state(holder, found, complete=not fan_out.unreachable)
         rows.append(BlockedPartition(*key, stable, high, state, holder, found))
     return PartialResult(rows, fan_out.unreachable)
+
+
+def _holders(producers: Iterable[OpenProducer]) -> dict[tuple[str, int], OpenProducer]:
+    """Return the producer of the earliest open transaction by partition."""
+    holders: dict[tuple[str, int], OpenProducer] = {}
+    for each in producers:
+        first = holders.setdefault((each.topic, each.partition), each)
+        if each.first_offset < first.first_offset:
+            holders[each.topic, each.partition] = each
+    return holders
+
+
+async def _ended(
+    fan_out: FanOut, topics: Sequence[Topic], holders: Mapping[tuple[str, int], OpenProducer]
+) -> list[tuple[str, int]]:
+    """Return the partitions whose transaction is no longer open.
+
+    Without this check, a producer that does not pause can look like a hanging one:
+
+    1. The leader describes the open transaction A.
+    2. A ends in all partitions. Its producer begins transaction B in another partition.
+    3. The coordinator describes B, without the partition.
+
+    A transaction that is open before and after step 3 is open in it, too, so that its coordinator would know it.
+    """
+    now = {
+        (each.topic, each.partition, each.producer_id, each.producer_epoch, each.first_offset)
+        for each in await _open_producers(fan_out, _selected(topics, holders))
+    }
+    return [
+        key
+        for key, each in holders.items()
+        if (*key, each.producer_id, each.producer_epoch, each.first_offset) not in now
+    ]
 
 
 def _state(holder: OpenProducer | None, transaction: TransactionDescription | None, *, complete: bool) -> HolderState:
@@ -189,6 +225,8 @@ async def abort_hanging_transaction(cluster: Cluster, topic: str, partition: int
         if row.producer_id == producer_id and TopicPartition(topic, partition) in row.partitions:
             remedy = f"end it with: odradek txns abort {row.transactional_id}"
             raise ClientError(f"the transaction is not hanging: broker {row.coordinator} coordinates it", remedy)
+    if await _ended(fan_out, topics, {(topic, partition): found}):
+        raise NotFound(f"producer {producer_id} has ended its transaction in {topic}-{partition} meanwhile")
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=found.producer_epoch,

@@ -61,20 +61,23 @@ def kafka_with_open_transaction(kafka: FakeKafka) -> FakeKafka:
     """Return brokers with a partition on broker 2, which has an open transaction from offset 3 on."""
     kafka.leaders[TOPIC] = [2]
     kafka.script(ListOffsetsRequest, *[offsets] * 2)
+    kafka.script(DescribeProducersRequest, *[producers()] * 2)
+    return kafka
+
+
+def producers(first_offset: int = STABLE) -> DescribeProducersResponse:
+    """Return the producers of the partition: one has an open transaction from `first_offset` on."""
     state = ProducerState(
         producer_id=PRODUCER_ID,
         producer_epoch=1,
         coordinator_epoch=-1,
-        current_txn_start_offset=STABLE,
+        current_txn_start_offset=first_offset,
         last_timestamp=5,
         unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
     )
     completed = ProducerState(producer_id=8, current_txn_start_offset=-1)
     row = PartitionResponse(partition_index=0, active_producers=[completed, state])
-    kafka.script(
-        DescribeProducersRequest, DescribeProducersResponse(topics=[TopicResponse(name=TOPIC, partitions=[row])])
-    )
-    return kafka
+    return DescribeProducersResponse(topics=[TopicResponse(name=TOPIC, partitions=[row])])
 
 
 def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -179,6 +182,29 @@ def test_a_transaction_that_ends_meanwhile_has_no_holder(kafka_with_open_transac
     kafka_with_open_transaction.script(DescribeProducersRequest, DescribeProducersResponse())
     [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.producer) == (HolderState.ENDED, None)
+
+
+@pytest.mark.parametrize("later", [producers(-1), producers(STABLE + 1), DescribeProducersResponse()])
+def test_a_transaction_that_ends_while_its_producer_begins_another_one_is_not_hanging(
+    kafka_with_open_transaction: FakeKafka, later: DescribeProducersResponse
+) -> None:
+    coordinate(kafka_with_open_transaction, "Ongoing", partition=1)
+    kafka_with_open_transaction.scripts[DescribeProducersRequest].pop()
+    kafka_with_open_transaction.script(DescribeProducersRequest, later)
+    [row] = blocked(kafka_with_open_transaction).rows
+    assert (row.state, row.producer) == (HolderState.ENDED, None)
+
+
+@pytest.mark.parametrize("later", [producers(-1), producers(STABLE + 1)])
+def test_a_transaction_that_ends_before_its_marker_is_not_aborted(
+    kafka_with_open_transaction: FakeKafka, later: DescribeProducersResponse
+) -> None:
+    coordinate(kafka_with_open_transaction, "Ongoing", partition=1)
+    kafka_with_open_transaction.scripts[DescribeProducersRequest].pop()
+    kafka_with_open_transaction.script(DescribeProducersRequest, later)
+    with pytest.raises(NotFound, match="has ended its transaction in t-0 meanwhile"):
+        abort(kafka_with_open_transaction)
+    assert kafka_with_open_transaction.of(WriteTxnMarkersRequest) == []
 
 
 def abort(kafka: FakeKafka, producer_id: int = PRODUCER_ID) -> int:

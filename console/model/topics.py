@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from odradek.client.admin.configs import ConfigEntry, ConfigKind, describe_confi
 from odradek.client.admin.topics import PartitionDescription, partitions_with_offsets
 from odradek.client.errors import name_of
 from odradek.client.network.fan_out import FanOut
+from odradek.console.model.paging import Paging, paging_of
 from odradek.console.model.parts import Part, read_part
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -69,17 +69,6 @@ class TopicRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Paging:
-    """A page of a list. `page` begins at 1 and is within the list."""
-
-    page: int
-    pages: int
-    total: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicsPage:
     """Content of a page of the list of topics. `unreachable` has the reason by node id of each failed broker."""
 
@@ -116,14 +105,6 @@ class TopicPage:
     rows: Part[list[PartitionRow]]
     paging: Paging
     unreachable: Mapping[int, str]
-
-
-def paging_of(total: int, page: int, per_page: int) -> Paging:
-    """Return the page of a list that is closest to the requested one."""
-    pages = max(1, math.ceil(total / per_page))
-    page = max(1, min(page, pages))
-    first = (page - 1) * per_page
-    return Paging(page, pages, total, first, min(total, first + per_page))
 
 
 def topic_rows(topics: Iterable[Topic], search: str, *, internal: bool, order: TopicOrder) -> list[TopicRow]:

@@ -17,4 +17,5 @@ NAVIGATION: Final = (
     Entry("/cluster", "Cluster", "c"),
     Entry("/topology", "Topology", "y"),
     Entry("/topics", "Topics", "t"),
+    Entry("/transactions", "Transactions", "x"),
 )

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from odradek.client.network.metadata import Partition, Topic
-from odradek.console.model.topics import Paging, TopicOrder, paging_of, topic_rows
+from odradek.console.model.paging import Paging, paging_of
+from odradek.console.model.topics import TopicOrder, topic_rows
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.special_values import NO_LEADER
 

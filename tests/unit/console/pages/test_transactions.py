@@ -1,0 +1,140 @@
+"""The pages of transactions, against a broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions
+from odradek.console.settings import Settings
+from tests.support.console_client import browser
+from tests.support.hanging import leave_hanging
+from tests.support.ports import free_port
+from tests.support.running_node import NOW_MS, RunningNode, running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.console_client import Browser
+
+MARKUP = "<img src=x onerror=alert(1)>\"'&"
+UNVERIFIED = "transaction.partition.verification.enable=false"
+HANGING_PRODUCER = 77
+
+
+def settings_of(node: RunningNode, *, allow_actions: bool = False) -> Settings:
+    return Settings(f"127.0.0.1:{node.node.listeners[0].port}", allow_actions=allow_actions)
+
+
+@asynccontextmanager
+async def console(node: RunningNode, *, allow_actions: bool = False) -> AsyncIterator[tuple[Browser, Cluster]]:
+    settings = settings_of(node, allow_actions=allow_actions)
+    async with browser(settings) as client, Cluster(settings.bootstrap) as cluster:
+        yield client, cluster
+
+
+async def until_ended(cluster: Cluster) -> None:
+    """Wait until no partition is held back."""
+    async with asyncio.timeout(20):
+        while (await blocked_partitions(cluster)).rows:
+            await asyncio.sleep(0.02)
+
+
+async def test_hanging_transaction_is_found_and_aborted_by_its_form(tmp_path: Path) -> None:
+    async with running(tmp_path, UNVERIFIED) as node:
+        await node.produce("payments", b"before")
+        await leave_hanging(node.client, "payments", HANGING_PRODUCER, NOW_MS)
+        async with console(node, allow_actions=True) as (client, cluster):
+            page = await client.get("/transactions")
+            assert '<span class="state bad">hanging</span>' in page.text
+            link = f"/transactions/abort?topic=payments&amp;partition=0&amp;producer_id={HANGING_PRODUCER}"
+            assert link in page.text
+            token = await client.token(link.replace("&amp;", "&"))
+            fields = {"topic": "payments", "partition": "0", "producer_id": str(HANGING_PRODUCER)}
+            refused = await client.post("/transactions/abort", fields | {"csrf": "0" * 64})
+            assert refused.status == 403
+            assert (await blocked_partitions(cluster)).rows != []
+            done = await client.post("/transactions/abort", fields | {"csrf": token})
+            assert (done.status, "is aborted in this partition" in done.text) == (200, True)
+            assert (await blocked_partitions(cluster)).rows == []
+            again = await client.post("/transactions/abort", fields | {"csrf": token})
+            assert (again.status, "has no open transaction" in again.text) == (404, True)
+
+
+async def test_without_actions_there_is_no_form_and_no_route_that_aborts(tmp_path: Path) -> None:
+    async with running(tmp_path, UNVERIFIED) as node:
+        await node.produce("payments", b"before")
+        await leave_hanging(node.client, "payments", HANGING_PRODUCER, NOW_MS)
+        async with console(node) as (client, cluster):
+            page = await client.get("/transactions")
+            assert "hanging" in page.text
+            assert "/transactions/abort" not in page.text
+            fields = {"topic": "payments", "partition": "0", "producer_id": str(HANGING_PRODUCER)}
+            fields["csrf"] = await client.token("/transactions")
+            assert (await client.get("/transactions/abort?id=x")).status == 404
+            assert (await client.post("/transactions/abort", fields)).status == 404
+            assert (await blocked_partitions(cluster)).rows != []
+
+
+async def test_open_transaction_is_shown_with_its_client_timeline_and_log_and_is_fenced(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.metadata("payments")
+        await node.produce("payments", b"before")
+        await node.init("other")
+        async with console(node, allow_actions=True) as (client, cluster):
+            producer = Producer(cluster, transactional_id=MARKUP)
+            await producer.begin()
+            await producer.send("payments", [ProducerRecord(None, b"1")])
+            await producer.commit()
+            await producer.begin()
+            await producer.send("payments", [ProducerRecord(None, b"2")])
+            address = "/transactions/id?id=%3Cimg+src%3Dx+onerror%3Dalert%281%29%3E%22%27%26"
+            for path in ("/transactions", "/transactions?state=all", "/transactions/log", address):
+                page = await client.get(path)
+                assert page.status == 200
+                assert MARKUP not in page.text
+                assert "<img src=x" not in page.text
+                assert "&lt;img src=x onerror=alert(1)&gt;&#34;&#39;&amp;" in page.text
+                assert "Ongoing" in page.text
+            one = (await client.get(address)).text
+            assert '<span class="state good">committed</span>' in one
+            assert '<rect class="committed"' in one
+            assert "CompleteCommit" in one
+            listed = (await client.get("/transactions")).text
+            assert '<span class="state info">open</span>' in listed
+            assert "odradek-client" in listed
+            token = await client.token("/transactions")
+            done = await client.post("/transactions/abort", {"id": MARKUP, "csrf": token})
+            assert (done.status, "Its transaction is aborted." in done.text) == (200, True)
+            await until_ended(cluster)
+            with pytest.raises(Fenced):
+                await producer.commit()
+
+
+@pytest.mark.parametrize("query", ["", "?id=", "?topic=t&partition=-1&producer_id=1", "?topic=t&partition=1"])
+async def test_incomplete_confirmation_is_refused(tmp_path: Path, query: str) -> None:
+    settings = Settings(f"127.0.0.1:{free_port()}", allow_actions=True)
+    async with browser(settings) as client:
+        page = await client.get(f"/transactions/abort{query}")
+    assert "names no transaction" in page.text
+    assert page.status != 200
+
+
+@pytest.mark.parametrize("path", ["/transactions", "/transactions/log", "/transactions/id?id=x"])
+async def test_page_without_a_broker_shows_each_part_as_an_error(path: str) -> None:
+    async with browser(Settings(f"127.0.0.1:{free_port()}")) as client:
+        page = await client.get(path)
+    assert page.status == 200
+    assert "not read" in page.text
+
+
+async def test_pages_of_a_cluster_without_transactions_are_empty_and_create_no_topic(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, console(node) as (client, cluster):
+        assert "has had no transaction" in (await client.get("/transactions/log")).text
+        assert "does not exist" in (await client.get("/transactions/id?id=x")).text
+        assert "No transaction holds back" in (await client.get("/transactions")).text
+        assert (await cluster.fetch_metadata(None)).topics == {}

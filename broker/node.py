@@ -286,7 +286,7 @@ class Node:
             serves_all_nodes=serves_all_nodes(config),
             nodes=principals_of_listeners(config, self._authorizer),
         )
-        start_authentication(self._authentication, self.env, self.tasks)
+        start_authentication(self._authentication, self.env, self.tasks, self.logs.directory)
         if self._certificates is not None:
             self.tasks.spawn(self._certificates.run(), "replace certificates")
         if config.odradek_metrics_listener:

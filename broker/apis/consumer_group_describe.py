@@ -70,7 +70,7 @@ async def _describe(
         if operations and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
         topics = _topics(group)
-        if len(allowed_topics(context, AclOperation.DESCRIBE, topics)) < len(topics):
+        if len(allowed_topics(context, AclOperation.DESCRIBE, topics, by_id=False)) < len(topics):
             groups.append(_refused(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_DENIED_MESSAGE))
         else:
             groups.append(group)

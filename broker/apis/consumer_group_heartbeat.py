@@ -36,7 +36,7 @@ def handle(
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     check_group(context, AclOperation.READ, request.group_id)
     topics = dict.fromkeys(request.subscribed_topic_names or ())
-    if len(allowed_topics(context, AclOperation.DESCRIBE, list(topics))) < len(topics):
+    if len(allowed_topics(context, AclOperation.DESCRIBE, topics, by_id=False)) < len(topics):
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     caller = caller_of(context)
     if context.authorizer.enabled:

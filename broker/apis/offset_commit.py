@@ -61,7 +61,7 @@ def handle(
         for topic in request.topics:
             topic_image = image.topic_by_id(topic.topic_id)
             topic.name = "" if topic_image is None else topic_image.name
-    allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
+    allowed = allowed_topics(context, AclOperation.READ, (topic.name for topic in request.topics), by_id=by_id)
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:

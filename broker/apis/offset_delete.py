@@ -37,7 +37,7 @@ from odradek.protocol.schema import replace_fields
 
 def handle(context: BrokerRequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
     check_group(context, AclOperation.DELETE, request.group_id)
-    allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
+    allowed = allowed_topics(context, AclOperation.READ, (topic.name for topic in request.topics), by_id=False)
     refused: list[OffsetDeleteResponseTopic] = []
     accepted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:

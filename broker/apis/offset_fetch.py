@@ -124,7 +124,7 @@ def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> Non
         for topic in requested:
             topic_image = image.topic_by_id(topic.topic_id)
             topic.name = "" if topic_image is None else topic_image.name
-    allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in requested])
+    allowed = allowed_topics(context, AclOperation.DESCRIBE, (topic.name for topic in requested), by_id=by_id)
     kept: list[OffsetFetchRequestTopics] = []
     for topic in requested:
         if by_id and not topic.name:

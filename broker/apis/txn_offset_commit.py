@@ -98,7 +98,7 @@ def _split(
             topic.name = "" if found is None else found.name
         else:
             topic.topic_id = ZERO_UUID if found is None else found.topic_id
-    allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
+    allowed = allowed_topics(context, AclOperation.READ, (topic.name for topic in request.topics), by_id=by_id)
     refused: list[TxnOffsetCommitResponseTopic] = []
     accepted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:

@@ -51,9 +51,14 @@ def topic_error(image: MetadataImage, allowed: dict[str, None], topic: str) -> E
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def allowed_topics(context: RequestContext, operation: AclOperation, topics: Sequence[str]) -> dict[str, None]:
-    """Return the distinct names in `topics` on which the client has `operation`."""
-    names = list(dict.fromkeys(topics))
+def allowed_topics(
+    context: RequestContext, operation: AclOperation, topics: Iterable[str], *, by_id: bool
+) -> dict[str, None]:
+    """Return the distinct names in `topics` on which the client has `operation`.
+
+    `by_id`: the request has ids, and an unknown id has an empty name, which is left out.
+    """
+    names = list(dict.fromkeys(name for name in topics if name or not by_id))
     return dict.fromkeys(context.split_allowed(operation, ResourceType.TOPIC, names)[0])
 
 

@@ -23,7 +23,7 @@ from odradek.protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, Decoys, Sc
 from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer, parse_client_first
 
 DECOY_KEY_BITS: Final = 256
-"""Random bits of the key of the decoys in a cluster without a secret. Each start then has another key."""
+"""Random bits of the key of the decoys in a cluster without a secret. Each node then stores its own key."""
 AccountOf = Callable[[ScramMechanism, ClientFirst], Account | None]
 """Return the SCRAM credential of the user that a first message names, or None if there is none."""
 

@@ -11,8 +11,11 @@ from odradek.broker.security.mechanisms import Mechanisms, scram_account
 from odradek.broker.security.token_credentials import TokenCredentials
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
-from odradek.protocol.sasl.scram import SCRAM_MECHANISMS
+from odradek.protocol.sasl.scram import SCRAM_MECHANISMS, Decoys
 from odradek.runtime.tasks import Tasks
+from odradek.storage.data_directory.directory import DataDirectory
+from odradek.storage.disk.port import Disk
+from odradek.storage.files.checkpoint import DECOYS
 
 
 def authentication_of(
@@ -34,9 +37,15 @@ def authentication_of(
     return Authentication(mechanisms, env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms)
 
 
-def start_authentication(authentication: Authentication, env: Env, tasks: Tasks) -> None:
-    """Compute the credentials of delegation tokens, and read the keys of OAuth providers, from now on."""
+def start_authentication(authentication: Authentication, env: Env, tasks: Tasks, directory: DataDirectory) -> None:
+    """Compute the credentials of delegation tokens, and read the keys of OAuth providers, from now on.
+
+    The node has claimed `directory`. Raise OSError.
+    """
     mechanisms = authentication.mechanisms
+    mechanisms_of_all = {name for settings in mechanisms.settings.values() for name in settings.mechanisms}
+    if mechanisms.secret is None and mechanisms_of_all & SCRAM_MECHANISMS.keys():
+        _keep_decoys(mechanisms.decoys, env.disk, directory.path_of(DECOYS))
     if mechanisms.tokens is not None:
         tasks.spawn(mechanisms.tokens.run(env.disk.with_own_thread().in_thread), "credentials of delegation tokens")
     tokens = {name: settings.tokens for name, settings in mechanisms.settings.items() if settings.tokens}
@@ -51,3 +60,14 @@ def start_authentication(authentication: Authentication, env: Env, tasks: Tasks)
         keys = Jwks(settings.jwks_url, settings.refresh_ms, partial(read_document, disk.read_file), disk.in_thread)
         mechanisms.validators[listener] = TokenValidator(settings.rules, keys.key, env.clock.wall_ms).validate
         tasks.spawn(keys.run(), f"read the JWKS document of {listener}")
+
+
+def _keep_decoys(decoys: Decoys, disk: Disk, path: str) -> None:
+    """Use the key of the decoys that an earlier start has stored, or store the one of this start.
+
+    Otherwise the salt of an unknown user would change with a restart, and that of a known user would not.
+    """
+    if disk.exists(path):
+        decoys.key = disk.read_file(path)
+    else:
+        disk.replace_file_now(path, decoys.key)

@@ -95,12 +95,12 @@ class Decoys:
 
     def __init__(self, key: bytes) -> None:
         """`key`: secret bytes, equal on all brokers, and after a restart."""
-        self._key = key
+        self.key = key
 
     def credential(self, mechanism: ScramMechanism, name: str, *, by_token: bool = False) -> Credential:
         """Return a credential that matches no password. `by_token`: `name` is the id of a delegation token."""
         label = f"{'token ' if by_token else ''}{mechanism.name} {name}"
-        unpredictable = hmac.digest(self._key, label.encode(), "sha512")
+        unpredictable = hmac.digest(self.key, label.encode(), "sha512")
         salt = salt_text(int.from_bytes(unpredictable) >> (8 * len(unpredictable) - SALT_BITS)).encode()
         key = unpredictable[: len(mechanism.hash(b""))]
         return Credential(salt, key, key, ITERATIONS_MIN)

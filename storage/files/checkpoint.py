@@ -11,6 +11,7 @@
 | `partition.metadata` | topic id of one log | `version: 0`, `topic_id: <base64url>`, no newline at the end |
 | `meta.properties` | cluster, node and directory ids | Java properties, version 1 |
 | `.kafka_cleanshutdown` | broker epoch at the clean shutdown | one line of JSON |
+| `odradek.decoys` | key of the salts of unknown SCRAM users, in a cluster without a secret | random bytes |
 
 An empty offset or epoch file has no entries. All other malformed content raises `CorruptCheckpoint`.
 """
@@ -33,6 +34,7 @@ RECOVERY_STARTS = "odradek.recovery-starts"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+DECOYS = "odradek.decoys"
 
 CHECKPOINT_VERSION = 0
 DIGITS_MAX = 19

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import odradek.broker.apis.produce
-import odradek.cluster.metadata.cache
 import odradek.cluster.metadata.snapshot
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.session import Session
@@ -24,16 +23,18 @@ def snapshot_without_acls(original: Callable[..., Iterator[Any]]) -> Callable[..
     return image_records
 
 
-def keep_removed_acls(original: Callable[..., Any]) -> Callable[..., Any]:
+def keep_removed_acls(original: Callable[..., bool]) -> Callable[..., bool]:
     """A snapshot adds ACLs to those of the former image, and removes none."""
 
-    def delta_between(base: Any, image: Any) -> Any:
-        delta = original(base, image)
-        changes = delta.changes.acls.changes
-        delta.changes.acls.changes = {acl_id: acl for acl_id, acl in changes.items() if acl is not None}
-        return delta
+    def use_prepared(self: StandardAuthorizer, image: Any) -> bool:
+        former = self._index._counts
+        used = original(self, image)
+        for acl in former if used else ():
+            if acl not in self._index._counts:
+                self._index.add(acl)
+        return used
 
-    return delta_between
+    return use_prepared
 
 
 def remember_decisions(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,8 +114,8 @@ BUGS: Final = (
     ),
     Planted(
         "removed ACL stays when a snapshot replaces the metadata",
-        odradek.cluster.metadata.cache,
-        "delta_between",
+        StandardAuthorizer,
+        "_use_prepared",
         keep_removed_acls,
         ("I18",),
         brokers=3,

@@ -46,6 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
     )
     parser.addoption(
+        "--write-screenshots", action="store_true", help="write docs/assets/console from the results of tests/browser"
+    )
+    parser.addoption(
         "--update-transcripts",
         action="store_true",
         help="replace the output in the golden transcripts of tests/scenarios by the actual output",

@@ -9,13 +9,15 @@ import pytest
 
 from odradek import LocalCluster
 from tests.support.browser import chromium, console
+from tests.support.console_data import transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.browser import Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "assets" / "console"
+"""Screenshots for the documentation. `pytest tests/browser --write-screenshots` replaces them."""
 BROKERS = 3
 
 
@@ -29,7 +31,10 @@ def chrome() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def cluster(chrome: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers. They are not started if there is no browser."""
-    with LocalCluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as running:
+    with (
+        LocalCluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as running,
+        transactions(running.bootstrap),
+    ):
         yield running
 
 
@@ -47,3 +52,15 @@ def browser(chrome: Browser, address: str) -> Iterator[Browser]:
     yield chrome
     assert chrome.errors() == []
     assert chrome.requested_hosts() <= {address.removeprefix("http://")}
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest, tmp_path: Path, browser: Browser) -> Callable[[str], None]:
+    """Return a function that takes a screenshot of the page, for the documentation if the option says so."""
+    directory = IMAGES if request.config.getoption("--write-screenshots") else tmp_path
+
+    def take(name: str) -> None:
+        browser.screenshot(directory / f"{name}.png")
+        assert (directory / f"{name}.png").stat().st_size > 0
+
+    return take

@@ -23,6 +23,11 @@ SEARCH = quote(MARKUP, safe="")
         f"/topics/{HOSTILE}/records?partition=0&key={SEARCH}&as=text&from={SEARCH}&time={SEARCH}",
         f"/topics?q={SEARCH}",
         f"/topics/{SEARCH}",
+        "/transactions",
+        f"/transactions?q={SEARCH}&state={SEARCH}",
+        f"/transactions/id?id={SEARCH}",
+        f"/transactions/abort?id={SEARCH}",
+        f"/transactions/log?q={SEARCH}",
         f"/{SEARCH}",
     ],
 )

@@ -63,6 +63,12 @@ class Browser:
         """Return the visible text of the first element that a selector finds."""
         return str(self.driver.find_element(By.CSS_SELECTOR, selector).text)
 
+    def row_with(self, text: str) -> str:
+        """Return the text of the first row of a table that has this text."""
+        self.wait_for_text(text, "main")
+        rows = self.driver.find_elements(By.CSS_SELECTOR, "main tbody tr")
+        return next(str(row.text) for row in rows if text in row.text)
+
     def count(self, selector: str) -> int:
         """Return the number of elements that a selector finds."""
         return len(self.driver.find_elements(By.CSS_SELECTOR, selector))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAYMENTS: Final = "payments"
 HOSTILE: Final = "from-a-stranger"
+HANGING: Final = "orders"
 PARTITIONS: Final = 3
 COMMITTED, ABORTED, OPEN = range(PARTITIONS)
 """Partition of `payments` whose newest transaction has this state."""
@@ -58,7 +59,7 @@ def _produce(producer: Producer, partition: int, numbers: range) -> None:
 @contextmanager
 def transactions(bootstrap: str) -> Iterator[None]:
     """Create topics with transactions, and a group with a member, which run until the end."""
-    topics = [NewTopic(PAYMENTS, PARTITIONS, -1), NewTopic(HOSTILE, 1, -1)]
+    topics = [NewTopic(PAYMENTS, PARTITIONS, -1), NewTopic(HOSTILE, 1, -1), NewTopic(HANGING, 1, -1)]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics(topics).values():
         future.result(TIMEOUT_S)

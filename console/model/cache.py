@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TTL_S: Final = 1.0
-"""Seconds for which a value is used again, from the end of its reading."""
+"""Seconds for which a value is used again, from the end of its reading, at least."""
+TTL_PER_SECOND: Final = 3.0
+"""Further seconds per second of the reading. Metadata of a large cluster are then a quarter of the work at most."""
 ENTRIES_MAX: Final = 64
 """Maximum values per cache. The oldest one is evicted."""
 
@@ -35,7 +38,7 @@ class Cache:
             reading = asyncio.create_task(read())
             self._readings[key] = reading
             self._expiries.pop(key, None)
-            reading.add_done_callback(lambda task: self._read(key, task))
+            reading.add_done_callback(partial(self._read, key, now))
         # A request that ends early must not end the reading for the others.
         return await asyncio.shield(reading)
 
@@ -44,14 +47,15 @@ class Cache:
         for key in list(self._readings):
             self._forget(key)
 
-    def _read(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+    def _read(self, key: Hashable, began: float, task: asyncio.Task[Any]) -> None:
         failed = task.cancelled() or task.exception() is not None
         if self._readings.get(key) is not task:
             return
         if failed:
             self._forget(key)
         else:
-            self._expiries[key] = asyncio.get_running_loop().time() + self._ttl_s
+            now = asyncio.get_running_loop().time()
+            self._expiries[key] = now + self._ttl_s + TTL_PER_SECOND * (now - began)
 
     def _forget(self, key: Hashable) -> None:
         self._expiries.pop(key, None)

@@ -1,0 +1,103 @@
+"""The login: each session has the principal of its own user, and ends."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from odradek.client import Security
+from odradek.client.security.credentials import PLAIN, UserPassword
+from odradek.console.settings import Settings
+from odradek.console.web import sessions
+from odradek.console.web.sessions import Sessions
+from odradek.protocol.sasl.cluster_secret import parse_secret
+from odradek.protocol.security_protocol import SecurityProtocol
+from tests.support.console_client import SMALL, browser
+from tests.support.node_cluster import NodeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import pytest
+
+    from tests.support.console_client import Browser
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="s3cret" user_bob="p2";'
+
+
+@asynccontextmanager
+async def secured(path: Path) -> AsyncIterator[Settings]:
+    """Run a broker whose listener needs a login, and yield the settings of a console of it."""
+    nodes = NodeCluster(path, 1)
+    nodes.settings |= dict(line.split("=") for line in SMALL) | {
+        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": JAAS,
+    }
+    secret = parse_secret(b"x" * 32, "secret", random.Random(5).getrandbits)
+    node = nodes.make(1, secret=secret, listeners=f"CLIENTS://127.0.0.1:{nodes.port(1)}")
+    await nodes.start_made({1: node}, ())
+    try:
+        security = Security(SecurityProtocol.SASL_PLAINTEXT)
+        yield Settings(f"127.0.0.1:{nodes.port(1)}", security, PLAIN)
+    finally:
+        await nodes.stop()
+
+
+def session_ids(client: Browser) -> set[str]:
+    return set(client.cookies.values())
+
+
+async def test_login_leads_to_the_requested_page_and_logout_ends_the_session(tmp_path: Path) -> None:
+    async with secured(tmp_path) as settings, browser(settings) as client:
+        first = await client.get("/topics?q=a")
+        assert (first.status, first.headers["location"]) == (303, "/login?next=/topics%3Fq%3Da".replace("/t", "%2Ft"))
+        refreshed = await client.get("/topics", hx_request="true")
+        assert (refreshed.status, refreshed.headers["hx-redirect"]) == (204, "/login")
+        token = await client.token("/login?next=%2Ftopics")
+        before = session_ids(client)
+        fields = {"csrf": token, "user": "alice", "password": "wrong", "mechanism": PLAIN, "next": "/topics"}
+        refused = await client.post("/login", fields)
+        assert refused.status == 403
+        assert "wrong" not in refused.text
+        accepted = await client.post("/login", fields | {"password": "s3cret"})
+        assert (accepted.status, accepted.headers["location"]) == (303, "/topics")
+        assert "HttpOnly; SameSite=Strict" in accepted.headers["set-cookie"]
+        assert session_ids(client).isdisjoint(before)
+        page = await client.get("/cluster")
+        assert page.status == 200
+        assert '<span class="mono">alice</span>' in page.text
+        assert "s3cret" not in page.text
+        logged_in = dict(client.cookies)
+        left = await client.post("/logout", {"csrf": await client.token("/cluster")})
+        assert left.headers["location"] == "/login"
+        client.cookies.update(logged_in)
+        assert (await client.get("/cluster")).status == 303
+
+
+async def test_address_after_the_login_is_of_the_console(tmp_path: Path) -> None:
+    async with secured(tmp_path) as settings, browser(settings) as client:
+        for target in ("//evil.example", "https://evil.example", "/\\evil.example", "/login", "/a\r\nb"):
+            token = await client.token("/login")
+            fields = {"csrf": token, "user": "bob", "password": "p2", "mechanism": PLAIN, "next": target}
+            accepted = await client.post("/login", fields)
+            assert (accepted.status, accepted.headers["location"]) == (303, "/cluster")
+            client.cookies.clear()
+
+
+async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
+    async with secured(tmp_path) as settings:
+        opened = Sessions(settings)
+        credentials = UserPassword(PLAIN, "alice", "s3cret")
+        first, second = [await opened.log_in(credentials) for _ in range(2)]
+        assert opened.viewer(first) is not None  # the second one is idle for longer now
+        third = await opened.log_in(credentials)
+        assert [opened.viewer(each) is None for each in (first, second, third)] == [False, True, False]
+        monkeypatch.setattr(sessions, "IDLE_S", 0.0)
+        assert opened.viewer(first) is None
+        assert opened.viewer("x" * 43) is None
+        opened.close()

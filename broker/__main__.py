@@ -76,6 +76,8 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PROCESS_NAME: Final = Path("/proc/self/comm")
 """File of the Linux kernel with the name of this process. `ps` and `top` show it."""
 EXIT_FAILURE: Final = 1
+STOPPED: Final = "broker stopped"
+STOPPED_BEFORE_READY: Final = "broker stopped before it was ready"
 REASONS: Final = "docs/configuration.md, Accepted without effect"
 """Where the reasons of properties without effect are."""
 
@@ -258,7 +260,8 @@ async def _run(
     with suppress(CancelledError):
         config = await finding
     if finding.cancelled():
-        return 0
+        disk.close()
+        return _log_end(end.result(), STOPPED_BEFORE_READY)
     node = Node(
         config,
         env,
@@ -277,7 +280,7 @@ async def _run(
         with suppress(CancelledError):
             await starting
         if starting.cancelled():
-            return 0
+            return _log_end(end.result(), STOPPED_BEFORE_READY)
         garbage.watch()
         for_clients = [listener for listener in node.listeners if CLIENT in listener.roles] or node.listeners
         addresses = ",".join(f"{each.advertised_host}:{each.advertised_port}" for each in for_clients)
@@ -290,10 +293,10 @@ async def _run(
     return _log_end(reason)
 
 
-def _log_end(reason: str | None) -> int:
+def _log_end(reason: str | None, event: str = STOPPED) -> int:
     """Log a clean stop, or print the reason of a failure. Return the exit code."""
     if reason is None:
-        _logger.info("broker stopped", version=__version__)
+        _logger.info(event, version=__version__)
         return 0
     print(reason, file=sys.stderr)  # noqa: T201  for the operator
     return EXIT_FAILURE

@@ -70,6 +70,11 @@ def parse_metrics_listener(text: str) -> tuple[str, int]:
     return matched["host"].strip("[]") or METRICS_HOST, int(matched["port"])
 
 
+def in_brackets(host: str) -> str:
+    """Return the host of an address in text: an IPv6 address stands in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
     """Return the listeners of a configuration. Raise ConfigError."""
     bound = _parse("listeners", config.listeners)

@@ -52,7 +52,7 @@ The column *scope* says for which brokers a property can change while they run, 
 |---|---|
 | read-only | A node reads the property when it starts. |
 | cluster-wide | It can be changed for one broker, or for all brokers. The change takes effect immediately. |
-| per broker | It can be changed for one broker. The value is stored and described. The node reads its file alone. |
+| per broker | It can be changed for one broker. The value is stored and described without effect; its row says why. |
 | per listener | It can be changed for one listener of one broker, as `listener.name.NAME.` and its name. |
 | topic | The property exists only for topics. |
 
@@ -146,7 +146,12 @@ def _row(prop: Property) -> str:
 
 def _description(prop: Property) -> str:
     also = [word for word, is_so in (("listener", prop.per_listener), ("mechanism", prop.per_mechanism)) if is_so]
-    return f"{prop.doc} Also per {' and per '.join(also)}." if also else prop.doc
+    sentences = [prop.doc]
+    if also:
+        sentences.append(f"Also per {' and per '.join(also)}.")
+    if prop.stored_because:
+        sentences.append(f"A dynamic value is only stored: {prop.stored_because}")
+    return " ".join(sentences)
 
 
 def _limits() -> str:

@@ -140,6 +140,8 @@ class Property:
     """True if a listener can have its own value: `listener.name.<name in lower case>.<property>`."""
     per_mechanism: bool = False
     """True if a SASL mechanism of a listener can have its own value: `listener.name.<name>.<mechanism>.<property>`."""
+    stored_because: str = ""
+    """Reason why a dynamic value of a property with an effect is only stored. PER_BROKER needs it."""
 
     @property
     def is_secret(self) -> bool:
@@ -360,6 +362,7 @@ def row(
     may_be_nan: bool = True,
     per_listener: bool = False,
     per_mechanism: bool = False,
+    stored_because: str = "",
 ) -> Any:
     """Return a dataclass field for a property. The field's name is the property's name with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
@@ -367,6 +370,7 @@ def row(
         *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items),
         may_be_empty=may_be_empty,
         may_be_nan=may_be_nan,
+        stored_because=stored_because,
         per_listener=per_listener,
         per_mechanism=per_mechanism,
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final
 
-from odradek.broker.config.addresses import parse_listeners, remote_listeners
+from odradek.broker.config.addresses import in_brackets, parse_listeners, remote_listeners
 from odradek.broker.config.checks import ADDRESSES, CHECKS, Check, violations
 from odradek.broker.config.properties import (
     MECHANISMS,
@@ -221,14 +221,10 @@ def with_host_name(config: Config, host_name: str) -> Config:
     if all(listener.advertised_host for listener in listeners):
         return config
     advertised = tuple(
-        f"{listener.name}://{_in_brackets(listener.advertised_host or host_name)}:{listener.advertised_port}"
+        f"{listener.name}://{in_brackets(listener.advertised_host or host_name)}:{listener.advertised_port}"
         for listener in listeners
     )
     return dataclasses.replace(config, advertised_listeners=advertised)
-
-
-def _in_brackets(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from odradek.broker.config.addresses import in_brackets
 from odradek.broker.quorum.peer_connection import Address
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.lifecycle.pause import sleep
@@ -92,9 +93,5 @@ async def _request(peers: Peers, index: int, server: Address) -> Quorum:
         addresses[ids[0]] = server
     if any(voter not in addresses for voter in ids):
         raise _NotKnown("addresses of voters are unknown")
-    voters = tuple(f"{voter}@{_in_brackets(addresses[voter][0])}:{addresses[voter][1]}" for voter in ids)
+    voters = tuple(f"{voter}@{in_brackets(addresses[voter][0])}:{addresses[voter][1]}" for voter in ids)
     return Quorum(cluster.cluster_id, voters)
-
-
-def _in_brackets(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

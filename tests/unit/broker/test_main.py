@@ -133,20 +133,23 @@ def test_broker_stops_while_it_waits_for_the_controllers(tmp_path: Path, stop_me
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",
         }
         assignments = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        process = subprocess.Popen(command("--stop-with-stdin", *assignments), stdin=subprocess.PIPE)
+        process = subprocess.Popen(
+            command("--stop-with-stdin", *assignments), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             with silent.accept()[0]:
                 assert process.stdin is not None
                 if stop_method == "stdin":
                     process.stdin.close()
+                    process.stdin = None
                 else:
                     process.send_signal(getattr(signal, stop_method))
-                assert process.wait(STARTS_WITHIN_S) == 0
+                _, err = process.communicate(timeout=STARTS_WITHIN_S)
         finally:
             process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            process.communicate()
+    assert process.returncode == 0
+    assert "broker stopped before it was ready" in err
 
 
 def test_broker_imports_no_package_of_the_command_line_or_of_clients() -> None:

@@ -9,6 +9,8 @@ import structlog
 
 from odradek.broker.apis import describe_configs
 from odradek.broker.config.brokers import BROKER_PROPERTIES, CUSTOM_PROPERTIES_MAX, check_broker_settings
+from odradek.broker.config.doc import render
+from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import Kind, Property, Scope
 from odradek.broker.config.sources import with_dynamic_values
 from odradek.broker.config.topics import TOPIC_PROPERTIES, TopicSettings
@@ -144,3 +146,12 @@ def test_dynamic_values_without_effect_are_logged_until_they_change() -> None:
         settings.on_metadata(second, after)
         settings.on_metadata(*changed(after, "custom", "x", ""))
     assert [entry["names"] for entry in logs] == ["num.io.threads", "custom, num.io.threads"]
+
+
+def test_properties_whose_dynamic_values_are_only_stored_have_the_reason() -> None:
+    stored = {name for name, prop in PROPERTIES.items() if prop.scope is Scope.PER_BROKER}
+    assert stored == {name for name, prop in PROPERTIES.items() if prop.stored_because}
+    page = render()
+    for name in stored:
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        assert row.endswith(f"A dynamic value is only stored: {PROPERTIES[name].stored_because} |")

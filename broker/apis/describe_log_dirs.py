@@ -2,6 +2,7 @@
 
 Behavior:
 * A node has one log directory. The response covers the replicas of this broker: the requested ones, or all.
+* A replica that is offline after a failed disk operation is left out, as Kafka leaves out those of a failed directory.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED.
@@ -57,7 +58,7 @@ def _describe(context: BrokerRequestContext, requested: Iterable[tuple[str, int]
     """Describe the requested partitions, or all of this broker if `requested` is None."""
     directory = context.node.config.log_dirs
     result = DescribeLogDirsResult(log_dir=directory)
-    logs = [partition.log for partition in context.broker.partitions]
+    logs = [partition.log for partition in context.broker.partitions if partition.online]
     if logs:
         disk = logs[0].disk
         result.total_bytes, result.usable_bytes = disk.total_bytes(directory), disk.free_bytes(directory)

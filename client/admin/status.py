@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin.groups import groups_with_lag
+from odradek.client.admin.log_dirs import log_dirs, offline_partitions
 from odradek.client.admin.topics import partitions_with_offsets, topics_named
 from odradek.client.admin.transactions import open_transactions
 from odradek.client.errors import ClientError
 from odradek.client.network.fan_out import FanOut
+from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
-from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 class BrokerDescription:
     """A registered broker, fenced or not, with the address of its listener for clients.
 
-    `log_bytes` is the size of all its logs. None: the broker did not return it.
+    `log_bytes` is the size of all its logs. `offline_log_dirs` are its log directories that failed.
+    `offline_partitions` are those whose replicas it does not serve, as `topic-partition`. None: the broker did not
+    return its log directories.
     """
 
     node_id: int
@@ -38,6 +41,8 @@ class BrokerDescription:
     rack: str | None
     fenced: bool
     log_bytes: int | None = None
+    offline_log_dirs: list[str] | None = None
+    offline_partitions: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +82,11 @@ async def cluster_status(cluster: Cluster) -> ClusterStatus:
     serving = {broker.node_id for broker in brokers if not broker.fenced} - set(fan_out.unreachable)
     behind = [row for row in partitions if not serving.intersection(row.isr).issuperset(row.replicas)]
     quorum = await describe_quorum(cluster)
-    sizes = await log_bytes(cluster, serving)
     return ClusterStatus(
         cluster_id,
         None if quorum is None else quorum.leader,
         None if quorum is None else quorum.voters,
-        [replace(broker, log_bytes=sizes.get(broker.node_id)) for broker in brokers],
+        await with_log_dirs(cluster, brokers, serving, partitions),
         partitions,
         [f"{row.topic}-{row.partition}" for row in behind],
         groups,
@@ -100,20 +104,30 @@ async def describe_brokers(cluster: Cluster) -> tuple[str, list[BrokerDescriptio
     ]
 
 
-async def log_bytes(cluster: Cluster, node_ids: Iterable[int]) -> dict[int, int]:
-    """Return the size of all logs by node id, without the brokers that do not return it."""
-    fan_out = FanOut(cluster, tolerant=True)
-    responses = await fan_out.request_each({node_id: DescribeLogDirsRequest(topics=None) for node_id in node_ids})
-    return {
-        node_id: sum(
-            partition.partition_size
-            for result in response.results
-            for topic in result.topics
-            for partition in topic.partitions
+async def with_log_dirs(
+    cluster: Cluster,
+    brokers: Iterable[BrokerDescription],
+    serving: set[int],
+    partitions: Iterable[PartitionDescription],
+) -> list[BrokerDescription]:
+    """Return the brokers with the size of their logs, and with what is offline on those that serve requests."""
+    found = await log_dirs(cluster, serving)
+    assigned: dict[int, list[TopicPartition]] = {}
+    for row in partitions:
+        for node_id in row.replicas:
+            assigned.setdefault(node_id, []).append(TopicPartition(row.topic, row.partition))
+    offline = await offline_partitions(cluster, found, assigned)
+    return [
+        replace(
+            broker,
+            log_bytes=directories.log_bytes,
+            offline_log_dirs=directories.offline,
+            offline_partitions=[str(key) for key in offline.get(broker.node_id, ())],
         )
-        for node_id, response in responses.items()
-        if response.error_code == ErrorCode.NONE
-    }
+        if (directories := found.get(broker.node_id)) is not None
+        else broker
+        for broker in brokers
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ def list_acls(
 
       odradek acls list --user alice
     """
+    if applying and resource is None:
+        usage_error("--applying needs the name of a resource: specify --resource TYPE:NAME")
     with exit_on_client_error():
         pattern = PatternType.MATCH if applying else PatternType.ANY
         wanted = filter_of(resource, user, operation, pattern)

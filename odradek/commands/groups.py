@@ -177,6 +177,8 @@ def reset(
         usage_error("specify exactly one of: " + ", ".join(f"--{name}" for name in given))
     if dry_run and execute:
         usage_error("--dry-run and --execute exclude each other: specify one of them")
+    if from_file is not None and (topic or all_topics):
+        usage_error("--from-file names the partitions: remove --topic and --all-topics")
     if from_file is None and bool(topic) == all_topics:
         usage_error("specify either topics with --topic, or all committed partitions with --all-topics")
     [(specification, value)] = chosen.items()

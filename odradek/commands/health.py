@@ -62,6 +62,22 @@ def health(target: Target, as_json: Json = False) -> None:
         raise typer.Exit(FAILED)
 
 
+def offline_problems(status: ClusterStatus) -> list[dict[str, object]]:
+    """Return the log directories and the partitions that are offline on brokers that respond."""
+    problems: list[dict[str, object]] = []
+    for broker in status.brokers:
+        remedy = f"repair its disk, then restart broker {broker.node_id}"
+        for path in broker.offline_log_dirs or ():
+            problem = f"broker {broker.node_id} has an offline log directory, {path}"
+            problems.append({"node_id": broker.node_id, "problem": problem, "remedy": remedy})
+        for name in broker.offline_partitions or ():
+            topic, _, index = name.rpartition("-")
+            place = {"node_id": broker.node_id, "topic": topic, "partition": int(index)}
+            problem = f"partition {name} is offline on broker {broker.node_id}"
+            problems.append({**place, "problem": problem, "remedy": remedy})
+    return problems
+
+
 def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
     """Return what is wrong with a cluster, each with its remedy. Without problems, the list is empty."""
     problems: list[dict[str, object]] = []
@@ -72,6 +88,7 @@ def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
     for node_id, reason in sorted(down.items()):
         remedy = f"start it, or remove it permanently: odradek brokers unregister {node_id}"
         problems.append({"node_id": node_id, "problem": f"broker {node_id} {reason}", "remedy": remedy})
+    problems += offline_problems(status)
     behind = set(status.under_replicated)
     for row in status.partitions:
         name = f"{row.topic}-{row.partition}"

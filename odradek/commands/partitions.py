@@ -145,6 +145,8 @@ def reassign(
         usage_error("specify exactly one of: --replicas, --brokers, --from-file, --cancel, --list")
     if bool(scope) == bool(file or list_only):
         usage_error("specify topics, except with --from-file and --list")
+    if list_only and (dry_run or not wait):
+        usage_error("--list changes nothing: remove --dry-run and --no-wait")
     if list_only:
         moved = run(target, client.list_reassignments)
         REASSIGNED.show(map(row_of, moved), as_json=as_json, empty="no reassignments")

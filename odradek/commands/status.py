@@ -26,7 +26,7 @@ from odradek.commands.status_rows import (
 from odradek.commands.target import Found, Target, find, on_cluster
 from odradek.commands.up import exit_on_failure, require_state
 from odradek.local.directory import ClusterDirectory
-from odradek.local.output import FAILED, console, errors
+from odradek.local.output import FAILED, console, errors, usage_error
 from odradek.local.watch import recovery_hint
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def status(
 
       odradek status --bootstrap kafka-1:9092 --json
     """
+    if watch and as_json:
+        usage_error("--watch and --json exclude each other: specify one of them")
     with exit_on_client_error():
         found = find(target, os.environ)
     local = None

@@ -22,7 +22,7 @@ BROKERS = Output(
         "node_id", "endpoint", "state", "role", "rack", "leads", "under_replicated", "log_bytes", "pid", "metrics",
         "log",
     ),
-    ("running", "is_fenced"),
+    ("running", "is_fenced", "offline_log_dirs", "offline_partitions"),
     within="brokers",
 )  # fmt: skip
 PARTITIONS = Output(
@@ -49,6 +49,10 @@ TRANSACTIONS = Output(
 GROUPS = Output(
     "status", ("group", "type", "state", "lag", "stable_lag"), ("protocol_type", "coordinator"), within="groups"
 )
+LOG_DIR_FIELDS = ("log_bytes", "offline_log_dirs", "offline_partitions")
+"""Fields of a broker that come from its log directories."""
+NAMED_MAX = 5
+"""Maximum offline partitions that a warning names. The JSON has all."""
 UNKNOWN: dict[str, Any] = {
     "cluster_id": None,
     "controller_id": None,
@@ -114,7 +118,7 @@ def remote_broker_row(broker: Mapping[str, Any], values: Mapping[str, Any]) -> d
         "role": role(node_id, values, values["current_voters"] or ()),
         "rack": broker["rack"],
         **counts_of(node_id, values),
-        "log_bytes": broker["log_bytes"],
+        **{name: broker.get(name) for name in LOG_DIR_FIELDS},
         "metrics": None,
         "pid": None,
         "log": None,
@@ -150,7 +154,7 @@ def broker_row(
         "role": role(node_id, values, state.plan.voters),
         "rack": metadata.get("rack"),
         **counts_of(node_id, values),
-        "log_bytes": metadata.get("log_bytes"),
+        **{name: metadata.get(name) for name in LOG_DIR_FIELDS},
         "metrics": metrics,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
@@ -186,8 +190,14 @@ def open_transactions_text(values: Mapping[str, Any]) -> str:
 
 
 def warnings(values: Mapping[str, Any]) -> list[str]:
-    """Return one line for all under-replicated partitions, and one for each broker that did not respond."""
+    """Return one line for all under-replicated partitions, and lines for each broker with a problem."""
     lines = []
+    for broker in values["brokers"]:
+        name = f"broker {broker['node_id']}"
+        lines += [f"{name}: log directory {each} is offline" for each in broker.get("offline_log_dirs") or ()]
+        if offline := broker.get("offline_partitions"):
+            more = f", and {len(offline) - NAMED_MAX} more" if len(offline) > NAMED_MAX else ""
+            lines.append(f"{name}: offline partitions {', '.join(offline[:NAMED_MAX])}{more}")
     if under_replicated := values["under_replicated"]:
         counts = Counter(name.rpartition("-")[0] for name in under_replicated)
         lines.append("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))

@@ -16,6 +16,7 @@ import typer
 
 from odradek import client
 from odradek.commands import profiles
+from odradek.local.output import usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -164,6 +165,8 @@ def on_cluster(command: Callable[Concatenate[Target, P], None]) -> Callable[...,
     def with_options(*arguments: P.args, **values: P.kwargs) -> None:
         options: dict[str, Any] = {name: values.pop(name, None) for name in OPTIONS}
         kafka_name = options.pop("bootstrap_server")
+        if kafka_name is not None and options["bootstrap"] is not None:
+            usage_error("--bootstrap and --bootstrap-server are the same option: specify one of them")
         if kafka_name is not None:
             options["bootstrap"] = kafka_name
         command(Target(**options), *arguments, **values)

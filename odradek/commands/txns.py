@@ -181,7 +181,7 @@ def abort(
 
       odradek txns abort --topic payments --partition 3 --producer-id 1000
     """
-    if transactional_id is not None and topic is None:
+    if transactional_id is not None and (topic, partition, producer_id) == (None, None, None):
         row = fence(target, transactional_id)
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
         row = abort_hanging(target, topic, partition, producer_id)

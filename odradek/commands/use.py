@@ -53,6 +53,11 @@ def use(
     """
     if show_all + none + (name is not None) != 1:
         usage_error("specify one of: a name, --list, --none")
+    stores = target.bootstrap is not None or target.directory is not None or target.command_config is not None
+    if name is None and (remove or stores):
+        usage_error("--list and --none have no profile to remove or to store: specify a name instead")
+    if remove and stores:
+        usage_error("--remove and the options of a cluster exclude each other: specify one of them")
     with exit_on_client_error():
         stored = profiles.read(os.environ)
         if name is not None:

@@ -105,6 +105,8 @@ CLUSTER_FIELDS: Final = {
     "rack": Meaning("`broker.rack`", "Metadata"),
     "leads": Meaning("number of partitions that the broker leads"),
     "log_bytes": Meaning("size of all logs in bytes"),
+    "offline_log_dirs": Meaning("log directories of the broker that failed"),
+    "offline_partitions": Meaning("partitions whose replicas the broker does not serve, as topic-partition"),
     "running": Meaning("true if the broker runs, or responds if it is on another host"),
     "is_fenced": Meaning("true if the controller has fenced the broker", "DescribeCluster"),
     "pid": Meaning("process id, for a local cluster"),

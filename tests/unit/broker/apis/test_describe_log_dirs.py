@@ -39,6 +39,16 @@ async def test_response_has_replica_sizes_and_the_size_of_the_volume(
     assert [topic.name for topic in describe(rig, ("b", 0), ("unknown", 0)).topics] == ["b"]
 
 
+async def test_offline_replica_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path)
+    for name in ("total_bytes", "free_bytes"):
+        monkeypatch.setattr(rig.disk, name, {"/data": 1_000}.__getitem__)
+    rig.topic("a", 2)
+    rig.partition("a", 0).take_offline(OSError("I/O error"))
+    assert [[row.partition_index for row in topic.partitions] for topic in describe(rig).topics] == [[1]]
+    assert describe(rig, ("a", 0)).topics == []
+
+
 async def test_describe_log_dirs_needs_permission_to_describe_the_cluster(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.DESCRIBE, "kafka-cluster"))

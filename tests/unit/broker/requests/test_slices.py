@@ -273,7 +273,8 @@ async def test_log_directory_with_many_partitions_is_described_in_slices(
     handler_context = context_of(4, image())
     services_of(handler_context).partitions = [
         SimpleNamespace(
-            log=SimpleNamespace(topic=name, partition=index, segments=SimpleNamespace(size=index), disk=disk)
+            online=True,
+            log=SimpleNamespace(topic=name, partition=index, segments=SimpleNamespace(size=index), disk=disk),
         )
         for name in "ab"
         for index in indexes

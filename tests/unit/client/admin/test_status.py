@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from odradek.client import Cluster, Settings, cluster_status
+import pytest
+
+from odradek.client import BrokerDescription, Cluster, PartitionDescription, Settings, cluster_status
+from odradek.client.admin.status import with_log_dirs
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -37,6 +40,15 @@ from tests.support.fake_kafka import FakeKafka, run
 TOPIC, GROUP = "t", "g"
 
 
+def log_dirs(*indexes: int, failed: str = "") -> DescribeLogDirsResponse:
+    """Return a response with these partitions, 100 bytes each, and with a directory that failed."""
+    sizes = [DescribeLogDirsPartition(partition_index=index, partition_size=100) for index in indexes]
+    results = [DescribeLogDirsResult(log_dir="/data", topics=[DescribeLogDirsTopic(name=TOPIC, partitions=sizes)])]
+    if failed:
+        results.append(DescribeLogDirsResult(log_dir=failed, error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+    return DescribeLogDirsResponse(results=results)
+
+
 def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
     indexes = [partition.partition_index for partition in request.topics[0].partitions]
     rows = [ListOffsetsPartitionResponse(partition_index=index, offset=8) for index in indexes]
@@ -54,9 +66,7 @@ def test_status_continues_without_brokers_that_are_fenced_or_do_not_respond(kafk
     topics = [OffsetFetchResponseTopics(name=TOPIC, partitions=[committed])]
     groups = [OffsetFetchResponseGroup(group_id=GROUP, topics=topics)]
     kafka.script(OffsetFetchRequest, OffsetFetchResponse(groups=groups))
-    sizes = [DescribeLogDirsPartition(partition_index=index, partition_size=100) for index in range(2)]
-    logs = DescribeLogDirsResult(topics=[DescribeLogDirsTopic(name=TOPIC, partitions=sizes)])
-    kafka.script(DescribeLogDirsRequest, DescribeLogDirsResponse(results=[logs]))
+    kafka.script(DescribeLogDirsRequest, log_dirs(0, 1))
     kafka.script(DescribeQuorumRequest, DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     async def test() -> None:
@@ -70,5 +80,31 @@ def test_status_continues_without_brokers_that_are_fenced_or_do_not_respond(kafk
         assert [(row.leader, row.high_watermark) for row in status.partitions] == [(1, 8), (3, None)]
         assert [(group.group, group.lag, group.stable_lag) for group in status.groups] == [(GROUP, 3, 3)]
         assert (status.transactions, status.controller, status.voters) == ([], None, None)
+
+    run(kafka, test())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "offline"),
+    [
+        (log_dirs(0), log_dirs(0), ["t-1"]),
+        (log_dirs(0), log_dirs(0, 1), []),  # the broker had not yet created the replica
+        (log_dirs(failed="/data2"), log_dirs(failed="/data2"), ["t-0", "t-1"]),
+    ],
+)
+def test_partition_that_a_broker_twice_does_not_serve_is_offline(
+    kafka: FakeKafka, first: DescribeLogDirsResponse, second: DescribeLogDirsResponse, offline: list[str]
+) -> None:
+    kafka.leaders[TOPIC] = [1, 1]
+    kafka.script(DescribeLogDirsRequest, first, second)
+    partitions = [PartitionDescription(TOPIC, index, False, 1, 1, [1], [1], 0, 0, 0, 0) for index in range(2)]
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap) as cluster:
+            (broker,) = await with_log_dirs(
+                cluster, [BrokerDescription(1, "a", 1, None, fenced=False)], {1}, partitions
+            )
+        assert broker.offline_partitions == offline
+        assert broker.offline_log_dirs == [result.log_dir for result in first.results if result.error_code]
 
     run(kafka, test())

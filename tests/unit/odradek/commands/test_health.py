@@ -41,6 +41,21 @@ def test_each_problem_names_the_broker_or_partition_and_what_to_do() -> None:
     ]
 
 
+def test_offline_directories_and_partitions_are_problems_with_their_broker() -> None:
+    broker = BrokerDescription(
+        1, "a", 1, None, fenced=False, offline_log_dirs=["/data2"], offline_partitions=["t-eu-3"]
+    )
+    rows = problems_of(ClusterStatus("id", 1, [1], [broker], [], [], [], [], {}))
+    remedy = "repair its disk, then restart broker 1"
+    assert rows == [
+        {"node_id": 1, "problem": "broker 1 has an offline log directory, /data2", "remedy": remedy},
+        {
+            "node_id": 1, "topic": "t-eu", "partition": 3, "problem": "partition t-eu-3 is offline on broker 1",
+            "remedy": remedy,
+        },
+    ]  # fmt: skip
+
+
 def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(app, ["health", "--json", "--bootstrap", f"127.0.0.1:{free_port()}"])
     assert (refused.exit_code, json.loads(refused.stdout)["healthy"]) == (2, None)

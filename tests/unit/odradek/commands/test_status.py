@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek.__main__ import app
-from odradek.client import ClusterStatus
+from odradek.client import BrokerDescription, ClusterStatus
 from odradek.client.errors import ConnectionLost
 from odradek.commands import status, status_rows
 from odradek.commands.status import show_tables
-from odradek.commands.status_rows import TRANSACTIONS, UNKNOWN, status_values
+from odradek.commands.status_rows import NAMED_MAX, TRANSACTIONS, UNKNOWN, broker_rows, status_values, warnings
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.recovery import Recovery
 from tests.unit.odradek.local.test_directory import ENDED, PLAN, own_process
@@ -78,6 +78,17 @@ def test_open_transactions_are_complete_or_the_output_names_the_unreachable_brok
     lines = output.splitlines()
     assert [line for line in lines if "open transactions" in line] == ([expected_line] if expected_line else [])
     assert output.count("t-id") == (len(TRANSACTIONS.table) if transactions else 0)
+
+
+def test_warnings_name_offline_directories_and_some_offline_partitions() -> None:
+    offline = [f"t-{index}" for index in range(NAMED_MAX + 2)]
+    broker = BrokerDescription(1, "a", 1, None, fenced=False, offline_log_dirs=["/data2"], offline_partitions=offline)
+    values = status_values(ClusterStatus("id", 1, [1], [broker], [], [], [], [], {}))
+    assert warnings(values) == [
+        "broker 1: log directory /data2 is offline",
+        "broker 1: offline partitions t-0, t-1, t-2, t-3, t-4, and 2 more",
+    ]
+    assert broker_rows(None, values)[0]["offline_partitions"] == offline
 
 
 @pytest.mark.parametrize(("unreachable", "transactions"), [({}, []), ({2: "no response"}, None)])

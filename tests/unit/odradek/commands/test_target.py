@@ -33,7 +33,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for path in (work / "odradek-data", tmp_path / "other"):
         ClusterDirectory(path).write_state(ClusterState(PLAN, {}))
     for name in ("ODRADEK_BOOTSTRAP", "ODRADEK_DIR", "ODRADEK_CLIENT_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that it is also removed after a test that sets it
+        monkeypatch.delenv(name)
     return environment
 
 

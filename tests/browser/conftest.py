@@ -10,6 +10,7 @@ import pytest
 from odradek import LocalCluster
 from tests.support.browser import chromium, console
 from tests.support.console_data import transactions
+from tests.support.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "assets" / "console"
 """Screenshots for the documentation. `pytest tests/browser --write-screenshots` replaces them."""
 BROKERS = 3
+ODRADEK = "odradek"
 
 
 @pytest.fixture(scope="session")
@@ -28,20 +30,21 @@ def chrome() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
-def cluster(chrome: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers. They are not started if there is no browser."""
-    with (
-        LocalCluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as running,
-        transactions(running.bootstrap),
-    ):
-        yield running
+@pytest.fixture(scope="session", params=["odradek", pytest.param("kafka", marks=pytest.mark.full)])
+def bootstrap(
+    chrome: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Addresses of three brokers, or of one of Apache Kafka. They are not started if there is no browser."""
+    directory = tmp_path_factory.mktemp("cluster")
+    running = LocalCluster(BROKERS, directory=directory) if system == ODRADEK else KafkaBroker(directory)
+    with running, transactions(running.bootstrap):
+        yield running.bootstrap
 
 
-@pytest.fixture(scope="module")
-def address(cluster: LocalCluster) -> Iterator[str]:
+@pytest.fixture(scope="session")
+def address(bootstrap: str) -> Iterator[str]:
     """Address of a console that may change the cluster."""
-    with console(cluster.bootstrap, "--allow-actions") as running:
+    with console(bootstrap, "--allow-actions") as running:
         yield running
 
 

@@ -12,7 +12,6 @@ from tests.support.console_data import HANGING, MARKUP, OPEN, OPEN_ID, PAYMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from odradek import LocalCluster
     from tests.support.browser import Browser
 
 KILLED_ID: Final = "orders-killed"
@@ -35,7 +34,7 @@ def test_an_open_transaction_is_shown_with_the_partition_that_it_holds_back(brow
     browser.open("/transactions")
     row = browser.row_with(f"{PAYMENTS}-{OPEN}")
     assert OPEN_ID in row
-    assert f"{OPEN_ID}-client" in row
+    assert (f"{OPEN_ID}-client" in row) == (system == "odradek")  # Apache Kafka does not return the client
 
 
 def test_the_timeline_of_an_id_has_its_transactions(browser: Browser) -> None:
@@ -45,8 +44,8 @@ def test_the_timeline_of_an_id_has_its_transactions(browser: Browser) -> None:
     assert browser.count("figure.timeline rect.aborted") == 1
 
 
-def test_the_transaction_of_a_killed_producer_is_aborted_by_the_page(browser: Browser, cluster: LocalCluster) -> None:
-    command = [sys.executable, "-c", PRODUCER, cluster.bootstrap, KILLED_ID, HANGING]
+def test_the_transaction_of_a_killed_producer_is_aborted_by_the_page(browser: Browser, bootstrap: str) -> None:
+    command = [sys.executable, "-c", PRODUCER, bootstrap, KILLED_ID, HANGING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as producer:
         assert producer.stdout is not None
         assert producer.stdout.readline() == "open\n"

@@ -30,10 +30,14 @@ def chrome() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session", params=["odradek", pytest.param("kafka", marks=pytest.mark.full)])
-def bootstrap(
-    chrome: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+@pytest.fixture(scope="session", params=[ODRADEK, pytest.param("kafka", marks=pytest.mark.full)])
+def system(request: pytest.FixtureRequest) -> str:
+    """Name of the system under test."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(chrome: Browser, system: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Addresses of three brokers, or of one of Apache Kafka. They are not started if there is no browser."""
     directory = tmp_path_factory.mktemp("cluster")
     running = LocalCluster(BROKERS, directory=directory) if system == ODRADEK else KafkaBroker(directory)

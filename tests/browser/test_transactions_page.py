@@ -30,7 +30,7 @@ sys.stdin.read()
 """Leaves a transaction open until it is killed."""
 
 
-def test_an_open_transaction_is_shown_with_the_partition_that_it_holds_back(browser: Browser) -> None:
+def test_an_open_transaction_is_shown_with_the_partition_that_it_holds_back(browser: Browser, system: str) -> None:
     browser.open("/transactions")
     row = browser.row_with(f"{PAYMENTS}-{OPEN}")
     assert OPEN_ID in row

@@ -13,7 +13,7 @@ from odradek.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
     from odradek.client.network.cluster import Cluster
     from odradek.client.network.metadata import Metadata, Topic
@@ -103,9 +103,11 @@ class ClusterPage:
     attention: list[Attention]
 
 
-async def read_cluster(cluster: Cluster, metadata: Part[Metadata]) -> ClusterPage:
-    """Read the page of the cluster. `metadata` has all topics."""
-    described, quorum = await asyncio.gather(read_part(describe_brokers(cluster)), read_part(describe_quorum(cluster)))
+async def read_cluster(cluster: Cluster, all_topics: Awaitable[Metadata]) -> ClusterPage:
+    """Read the page of the cluster. `all_topics` returns the metadata of all topics."""
+    described, quorum, metadata = await asyncio.gather(
+        read_part(describe_brokers(cluster)), read_part(describe_quorum(cluster)), read_part(all_topics)
+    )
     topics = [] if metadata.value is None else list(metadata.value.topics.values())
     rows: Part[list[BrokerRow]] = Part(error=described.error)
     if described.value is not None:

@@ -8,7 +8,6 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from odradek.console.model.cluster import read_cluster
-from odradek.console.model.parts import read_part
 from odradek.console.web.guard import viewer_of
 from odradek.console.web.render import render
 
@@ -25,8 +24,7 @@ async def first(request: Request) -> Response:
 async def page(request: Request) -> Response:
     """Show the cluster."""
     viewer = viewer_of(request)
-    metadata = await read_part(viewer.all_topics())
-    return render(request, "cluster.html", cluster=await read_cluster(viewer.cluster, metadata))
+    return render(request, "cluster.html", cluster=await read_cluster(viewer.cluster, viewer.all_topics()))
 
 
 ROUTES: Final = (Route("/", first), Route("/cluster", page))

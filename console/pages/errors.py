@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from odradek.client.errors import ClientError, NotFound
+from odradek.client.errors import AuthenticationFailed, ClientError, NotFound
+from odradek.console.web.guard import access_of
 from odradek.console.web.render import render
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ async def not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = "Page not found" if error.status_code == 404 else error.detail
     return render(request, "error.html", status=error.status_code, title=title, problem="", remedy="")
+
+
+async def logged_out(request: Request, error: Exception) -> Response:
+    """End a session whose user or password the brokers do not accept any more."""
+    access = access_of(request)
+    request.app.state.sessions.end(access.session_id)
+    return await cluster_failed(request, error)
 
 
 async def cluster_failed(request: Request, error: Exception) -> Response:
@@ -47,6 +55,7 @@ async def too_late(request: Request, error: Exception) -> Response:
 
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     HTTPException: not_served,
+    AuthenticationFailed: logged_out,
     ClientError: cluster_failed,
     TimeoutError: too_late,
 }

@@ -162,6 +162,8 @@ def test_wheel_contains_only_the_packages(wheel: Path) -> None:
     }
     assert {"odradek/py.typed", "odradek/broker/node.py", "odradek/storage/config.py"} <= set(names)
     assert {"odradek/pipeline/pom.xml", "odradek/pipeline/log4j2.properties"} <= set(names)
+    console = ("templates/base.html", "static/tokens.css", "static/vendor/htmx.LICENSE", "static/vendor/uplot.LICENSE")
+    assert {f"odradek/console/{name}" for name in console} <= set(names)
     parts = {part for name in names for part in name.split("/")}
     assert [part for part in parts if part == "tests" or part.startswith("test_") or part.endswith(".pyc")] == []
 

@@ -122,7 +122,7 @@ def _broker_settings(given: Sequence[tuple[int, str]], count: int) -> dict[int, 
         if not 1 <= node_id <= count:
             raise BrokerFailed(f"--broker {node_id}:{setting}: the node ids are 1 to {count}; correct it", USAGE)
         if name in FIXED_PROPERTIES:
-            raise BrokerFailed(f"--broker {node_id}:{setting}: the cluster sets {name}; remove it, or use --dir", USAGE)
+            raise BrokerFailed(f"--broker {node_id}:{setting}: the cluster sets {name}; remove it", USAGE)
         settings.setdefault(node_id, []).append(setting)
     return settings
 
@@ -278,7 +278,7 @@ def launch(
                 node_id,
                 config,
                 directory.log(node_id),
-                (*settings, *state.plan.broker_settings.get(node_id, ())),
+                (*settings, *state.plan.arguments_of(node_id)),
                 lifeline,
                 directory.profile(node_id) if profile else None,
                 test_hooks(node_id),

@@ -57,7 +57,8 @@ class Plan:
             a setting, or while brokers run that an earlier version started.
         has_secret: True if the brokers authenticate to each other with the secret in the directory.
         security: TLS and users of the cluster. None: plain text.
-        broker_settings: Properties of single brokers as `name=value`, by node id. They override `settings`.
+        broker_settings: Properties of single brokers as `name=value`, by node id. They override `settings`. Listeners
+            of one broker are added to those of the cluster, if brokers have a listener of their own.
     """
 
     cluster_id: str
@@ -73,6 +74,11 @@ class Plan:
     def settings_of(self, node_id: int) -> list[str]:
         """Return the properties of one broker as `name=value`. The last value of a property counts."""
         return [*self.settings, *self.broker_settings.get(node_id, ())]
+
+    def arguments_of(self, node_id: int) -> list[str]:
+        """Return the properties of this broker alone that its file does not have."""
+        own = self.broker_settings.get(node_id, ())
+        return [setting for setting in own if not self.inter_broker or not sets([setting], LISTENERS)]
 
     @property
     def client_listener(self) -> str:
@@ -132,6 +138,8 @@ class Plan:
         listeners = f"{self.client_listener}://{host}:{self.ports[node_id]}"
         if self.inter_broker:
             listeners += f",{INTER_BROKER_LISTENER}://{LOOPBACK}:{self.inter_broker[node_id]}"
+            added = value_of(self.broker_settings.get(node_id, ()), LISTENERS)
+            listeners += f",{added}" if added else ""
         rows = {
             "node.id": str(node_id),
             LISTENERS: listeners,

@@ -191,6 +191,17 @@ def test_setting_of_one_broker_overrides_that_of_all_and_is_kept_in_the_director
     assert state.plan == new_plan
 
 
+def test_listeners_of_one_broker_are_added_to_those_of_the_cluster(tmp_path: Path) -> None:
+    own = ("listeners=LAN://0.0.0.0:9192", "broker.rack=a")
+    both = replace(plan(2), broker_settings={1: list(own)})
+    listeners = "PLAINTEXT://127.0.0.1:{},INTERNAL://127.0.0.1:{}"
+    assert rows(both.properties(1, tmp_path))["listeners"] == f"{listeners.format(9092, 11092)},LAN://0.0.0.0:9192"
+    assert rows(both.properties(2, tmp_path))["listeners"] == listeners.format(9093, 11093)
+    assert both.arguments_of(1) == ["broker.rack=a"]
+    shared = replace(both, inter_broker={})
+    assert shared.arguments_of(1) == list(own)
+
+
 @pytest.mark.parametrize(
     ("node_id", "setting"), [(3, "broker.rack=b"), (0, "broker.rack=b"), (1, "node.id=7"), (1, "log.dirs=/data")]
 )

@@ -89,6 +89,10 @@ check: setup ## Lint, types, import contracts, tidy rules and spelling, generate
 sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),0..200)) $(ARGS)
 
+.PHONY: sim-app
+sim-app: setup ## Simulation of a correct application with aiokafka, 2,000 seeds; SEEDS=0..200
+	@$(BIN)/python -m odradek.simulation tests.simulation.apps.copy:correct --seeds $(or $(SEEDS),0..2000) $(ARGS)
+
 .PHONY: chaos
 chaos: setup ## Secured brokers and clients under faults for MINUTES=10, then checks; SEED=7 repeats the same faults
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import os
+import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
@@ -101,9 +103,14 @@ class Instance:
         """Return True if this incarnation is the current one and has not ended."""
         return bool(self._name) and self.incarnation == incarnation
 
+    @property
+    def over(self) -> bool:
+        """True if the instance does not start again."""
+        return self.finished or self._stopped
+
     def start(self) -> None:
         """Start the next incarnation, unless the instance has finished or the run ended it."""
-        if self._stopped or self._name or self.finished:
+        if self._name or self.over:
             return
         loop = self._shared.loop
         self.incarnation += 1
@@ -167,6 +174,12 @@ class Instance:
             self._shared.note(self.host, "returns")
             self._end()
             return
+        failed = _failed_assertion(error)
+        if failed is not None:
+            self.stop()
+            self._shared.note(self.host, f"fails: {failed}")
+            self._shared.findings.append(f"{self.host}: {failed}")
+            return
         self._failures += 1
         self._shared.note(self.host, f"fails: {type(error).__name__}: {error}")
         self._end()
@@ -175,6 +188,18 @@ class Instance:
             self._shared.findings.append(f"{self.host} failed {self._failures} times, at last with {error!r}")
             return
         self._shared.loop.call_later(RESTART_SECONDS, self.start, context=self._shared.loop.context_of("supervisor"))
+
+
+def _failed_assertion(error: BaseException) -> str | None:
+    """Return the text of an AssertionError of the application, which is a finding. Those of its libraries are not."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((text for each in error.exceptions if (text := _failed_assertion(each))), None)
+    if not isinstance(error, AssertionError):
+        return None
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    if f"{os.sep}site-packages{os.sep}" in frame.filename:
+        return None
+    return f"AssertionError: {str(error) or frame.line} ({os.path.relpath(frame.filename)}, line {frame.lineno})"
 
 
 async def _run(main: Main, sim: Sim) -> object:

@@ -11,7 +11,7 @@ CRASH, PAUSE_APPLICATION = "crash application", "pause application"
 CRASH_AT_POINT = "crash application at point"
 ISOLATE, SLOW_LINK, RESET = (
     "partition application from broker",
-    "slow link to broker",
+    "slow link between application and broker",
     "reset connections of application",
 )
 LOSE_RESPONSE = "lose response"
@@ -83,6 +83,10 @@ class Fault:
             return f"{self.at:.3f} s: partition broker {self.target} from broker {self.other}{duration}"
         if self.kind == ISOLATE:
             return f"{self.at:.3f} s: partition instance {self.other} from broker {self.target}{duration}"
+        if self.kind == SLOW_LINK:
+            return (
+                f"{self.at:.3f} s: slow link between instance {max(self.other, 1)} and broker {self.target}{duration}"
+            )
         if self.kind == CRASH_AT_POINT:
             return f"{self.at:.3f} s: crash instance {self.target} at crash point {self.other} from then{duration}"
         return f"{self.at:.3f} s: {self.kind} {self.target}{duration}"
@@ -129,7 +133,7 @@ class Faults:
             other = 0
             if kind == PARTITION:
                 other = rng.choice([number for number in range(1, brokers + 1) if number != target])
-            elif kind == ISOLATE:
+            elif kind == ISOLATE or (kind == SLOW_LINK and instances > 1):
                 other = rng.randint(1, instances)
             elif kind == CRASH_AT_POINT:
                 other = rng.randint(1, POINTS_MAX)

@@ -6,12 +6,35 @@ address of the object, which differs between processes.
 
 import asyncio
 import itertools
-from typing import Any, NoReturn, TypeVar
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from odradek.simulation.environment.loop import SimLoop
 from odradek.simulation.errors import Escaped
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 T = TypeVar("T")
+
+
+LIBRARY: Final = sysconfig.get_path("stdlib")
+PACKAGE: Final = str(Path(__file__).parent)
+
+
+def _place() -> str:
+    """Return the file and line of the code outside of Python's library and this package that made the current call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        outside = not path.startswith((PACKAGE, "<"))
+        if outside and (not path.startswith(LIBRARY) or "site-packages" in path):
+            return f" ({os.path.relpath(path)}, line {frame.f_lineno})"
+        frame = frame.f_back
+    return ""
 
 
 class NumberedFuture(asyncio.Future[T]):
@@ -50,7 +73,7 @@ class ApplicationLoop(SimLoop):
 
     def escape(self, what: str, instead: str) -> NoReturn:
         """Record and raise Escaped: the application uses `what`, and should use `instead`."""
-        error = Escaped(f"The application uses {what}, which the simulation cannot control; use {instead}.")
+        error = Escaped(f"The application uses {what}{_place()}, which the simulation cannot control; use {instead}.")
         self.escaped = self.escaped or error
         raise error
 
@@ -73,6 +96,12 @@ class ApplicationLoop(SimLoop):
 
     async def create_unix_connection(self, *arguments: Any, **options: Any) -> Any:
         self.escape("a Unix socket", "an object in memory in its place")
+
+    def add_signal_handler(self, *arguments: Any) -> None:  # type: ignore[override]
+        """Do nothing: a simulated process receives no signals."""
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return False
 
     async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
         self.escape("a child process", "a coroutine in its place")

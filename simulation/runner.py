@@ -67,8 +67,8 @@ def run(
         printing: Print each event of the trace.
 
     Raises:
-        Escaped: The application uses something outside of the simulation. `datetime.now`, and functions of `time` that
-            a module has bound by `from time import ...`, are not detected: they return the real time.
+        Escaped: The application uses something outside of the simulation: threads, processes, real sockets, TLS or
+            confluent-kafka.
         ValueError: A fault names a kind, a broker or an instance that does not exist.
         UnsuitableProcess: This process cannot repeat a run.
     """
@@ -185,7 +185,7 @@ class _Run:
         until = self._until
         deadline = self.loop.time() + (until if isinstance(until, int | float) else UNTIL_SECONDS_MAX)
         while self.loop.time() < deadline:
-            if self.loop.escaped is not None or all(instance.finished for instance in self._instances):
+            if self.loop.escaped is not None or all(instance.over for instance in self._instances):
                 return
             if callable(until) and until(self._shared.reports):
                 return

@@ -1,11 +1,13 @@
 """Seams of an application: time, randomness, threads, sockets and processes during a run.
 
 All changes apply to the thread of the run. Other threads of the process, such as those of pytest, are not affected.
-Not replaced: `datetime.now`, which is a C function, and functions that a module has bound before the run.
+Not replaced: functions that a default argument, a container or an object has bound before the run, and C extensions.
 """
 
+import _thread
 import importlib
 import logging
+import multiprocessing.process
 import os
 import random
 import socket
@@ -13,11 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 from unittest import mock
 
@@ -27,16 +31,24 @@ from odradek.simulation.environment.clock import EPOCH_MS
 from odradek.simulation.environment.loop import NODE
 from odradek.simulation.errors import UnsuitableProcess
 from odradek.simulation.loop import ApplicationLoop
+from odradek.simulation.wall_clock import time_functions, virtual_datetime
 
 HASH_SEED: Final = "0"
 SEED_VARIABLE: Final = "PYTHONHASHSEED"
+CONFLUENT: Final = "confluent_kafka"
+NODE_OF_IDS: Final = 0x020000000001
+"""Hardware address in ids of uuid.uuid1."""
+NOT_OF_THE_APPLICATION: Final = sys.stdlib_module_names | {"odradek"}
 RECORD_MODULES: Final = tuple(
     f"aiokafka.record.{name}" for name in ("default_records", "legacy_records", "memory_records", "util")
 )
 """Modules of aiokafka that define records in Python and import them as C extensions."""
 real_time = time.time
 real_perf_counter = time.perf_counter
+real_seed = random.Random.seed
 
+Replacement = tuple[Any, str, Callable[..., Any]]
+"""The owner of a function, its name, and the function in its place."""
 Note = Callable[[str, str], None]
 """Function that receives the source and the text of an event."""
 
@@ -53,7 +65,6 @@ def require_suitable_process() -> None:
 def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
     """Replace what code takes from outside by virtual time, random numbers of the seed, and errors."""
     own = threading.get_ident()
-    rng = Random(f"application {seed}")
     state = random.getstate()
 
     def here(ours: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,31 +73,9 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
 
         return chosen
 
-    def refused(what: str, instead: str) -> Callable[..., Any]:
-        def refuse(*arguments: Any, **options: Any) -> NoReturn:
-            loop.escape(what, instead)
-
-        return refuse
-
     def wall() -> float:
         return EPOCH_MS / 1000 + loop.time()
 
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-        (time, "time", wall),
-        (time, "time_ns", lambda: int(wall() * 1e9)),
-        (time, "monotonic", loop.time),
-        (time, "monotonic_ns", lambda: int(loop.time() * 1e9)),
-        (time, "perf_counter", loop.time),
-        (time, "perf_counter_ns", lambda: int(loop.time() * 1e9)),
-        (time, "sleep", refused("time.sleep", "await asyncio.sleep")),
-        (os, "urandom", rng.randbytes),
-        (random, "_urandom", rng.randbytes),
-        (threading.Thread, "start", refused("a thread", "a task (asyncio.create_task)")),
-        (subprocess.Popen, "__init__", refused("a child process", "a coroutine in its place")),
-        (socket.socket, "connect", refused("a real socket", "asyncio.open_connection")),
-        (socket.socket, "bind", refused("a real socket", "asyncio.start_server")),
-        (socket, "getaddrinfo", refused("socket.getaddrinfo", "loop.getaddrinfo")),
-    ]
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         # An ended process leaves coroutines that never started, and clients that are not closed.
@@ -96,14 +85,100 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, name, python))
         stack.enter_context(_records_of_aiokafka(here(wall, real_time)))
         stack.enter_context(_brokers_of_aiokafka())
-        for owner, name, ours in replaced:
-            stack.enter_context(mock.patch.object(owner, name, here(ours, getattr(owner, name))))
+        changed = {}
+        for owner, name, ours in (*_sources(loop, seed, wall), *_escapes(loop)):
+            real = getattr(owner, name)
+            changed[id(real)] = (real, here(ours, real))
+            stack.enter_context(mock.patch.object(owner, name, changed[id(real)][1]))
+        for module, name, ours in _names_of_the_application(changed):
+            stack.enter_context(mock.patch.object(module, name, ours))
+        stack.enter_context(virtual_datetime(wall, here))
+        ids: dict[str, Any] = {"_generate_time_safe": None, "_last_timestamp": None, "_node": NODE_OF_IDS}
+        stack.enter_context(mock.patch.multiple(uuid, **ids))
+        importing = here(partial(_refuse_confluent, loop), lambda *_: None)
+        finder = SimpleNamespace(find_spec=importing)
+        stack.enter_context(mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]))
         stack.enter_context(_logs(loop, note))
         random.seed(f"application {seed}")
         try:
             yield
         finally:
             random.setstate(state)
+
+
+def _sources(loop: ApplicationLoop, seed: int, wall: Callable[[], float]) -> list[Replacement]:
+    """Return the replacements of time and randomness."""
+    rng = Random(f"application {seed}")
+
+    def seed_of_run(generator: random.Random, value: Any = None, version: int = 2) -> None:
+        real_seed(generator, rng.getrandbits(64) if value is None else value, version)
+
+    return [
+        *((time, name, function) for name, function in time_functions(wall, loop.time).items()),
+        (os, "urandom", rng.randbytes),
+        (random, "_urandom", rng.randbytes),
+        (random.Random, "seed", seed_of_run),
+        (random, "seed", partial(seed_of_run, _global_generator())),
+    ]
+
+
+def _escapes(loop: ApplicationLoop) -> list[Replacement]:
+    """Return the replacements of what leaves the simulation: functions that raise Escaped."""
+
+    def refused(what: str, instead: str) -> Callable[..., Any]:
+        def refuse(*arguments: Any, **options: Any) -> NoReturn:
+            loop.escape(what, instead)
+
+        return refuse
+
+    process = refused("a child process", "a coroutine in its place")
+    thread = refused("a thread", "a task (asyncio.create_task)")
+    connection = refused("a real socket", "asyncio.open_connection, or aiokafka as the client")
+    names = refused("names of real hosts", "loop.getaddrinfo")
+    return [
+        (time, "sleep", refused("time.sleep", "await asyncio.sleep")),
+        (threading.Thread, "start", thread),
+        (_thread, "start_new_thread", thread),
+        (subprocess.Popen, "__init__", process),
+        *((os, name, process) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
+        (multiprocessing.process.BaseProcess, "start", process),
+        *((socket.socket, name, connection) for name in ("connect", "connect_ex", "sendto")),
+        (socket.socket, "bind", refused("a real socket", "asyncio.start_server")),
+        *((socket, name, names) for name in ("getaddrinfo", "gethostbyname", "gethostbyaddr")),
+        *((client, name, refused(f"{CONFLUENT}.{name}", "aiokafka")) for client, name in _clients_of_confluent()),
+    ]
+
+
+def _global_generator() -> Random:
+    """Return the generator of the functions of the module `random`."""
+    found = random.seed.__self__  # type: ignore[attr-defined]
+    assert isinstance(found, Random)
+    return found
+
+
+def _clients_of_confluent() -> list[tuple[ModuleType, str]]:
+    """Return the clients of confluent-kafka, if it is imported. They have threads and sockets of their own."""
+    module = sys.modules.get(CONFLUENT)
+    return [(module, name) for name in ("Producer", "Consumer") if hasattr(module, name)] if module else []
+
+
+def _refuse_confluent(loop: ApplicationLoop, name: str, path: object = None, target: object = None) -> None:
+    """Find no module. Raise Escaped for confluent-kafka."""
+    if name == CONFLUENT:
+        loop.escape(CONFLUENT, "aiokafka")
+
+
+def _names_of_the_application(
+    changed: dict[int, tuple[Any, Callable[..., Any]]],
+) -> list[tuple[ModuleType, str, Callable[..., Any]]]:
+    """Return (module, name, replacement) for each changed function that a module has bound by `from ... import`."""
+    return [
+        (module, name, changed[id(value)][1])
+        for key, module in list(sys.modules.items())
+        if key.partition(".")[0] not in NOT_OF_THE_APPLICATION and isinstance(module, ModuleType)
+        for name, value in list(vars(module).items())
+        if id(value) in changed
+    ]
 
 
 def _extensions_of_aiokafka() -> list[tuple[ModuleType, str, object]]:

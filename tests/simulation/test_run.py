@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import calendar
+import multiprocessing
 import os
+import pickle
+import random
+import secrets
 import socket
 import subprocess
 import threading
 import time
 import uuid
+from datetime import UTC, datetime
+from random import Random
+from time import sleep
+from time import time as clock
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 
 from odradek.simulation import Escaped, Fault, Faults, Topic, checkers, run
 from odradek.simulation.application import FAILURES_MAX
-from odradek.simulation.faults import CRASH, CRASH_AT_POINT, ISOLATE, KILL, KINDS, LOSE_RESPONSE, PARTITION
+from odradek.simulation.faults import CRASH, CRASH_AT_POINT, ISOLATE, KILL, KINDS, LOSE_RESPONSE, PARTITION, SLOW_LINK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,12 +120,22 @@ def _real_socket() -> None:
         real.connect(("127.0.0.1", 9))
 
 
+def _confluent() -> None:
+    confluent_kafka.Producer({"bootstrap.servers": "localhost:9"})
+
+
 @pytest.mark.parametrize(
     ("use", "named"),
     [
         (_thread, "a thread"),
+        (lambda: asyncio.to_thread(print), "run_in_executor"),
+        (lambda: multiprocessing.Process(target=print).start(), "a child process"),
+        (lambda: os.system("true"), "a child process"),
+        (lambda: os.fork(), "a child process"),  # noqa: PLW0108  the name is looked up in the run
+        (lambda: sleep(1), "time.sleep"),
+        (_confluent, "confluent_kafka.Producer"),
         (_real_socket, "a real socket"),
-        (lambda: socket.getaddrinfo("localhost", 1), "socket.getaddrinfo"),
+        (lambda: socket.getaddrinfo("localhost", 1), "names of real hosts"),
         (lambda: time.sleep(1), "time.sleep"),
         (lambda: subprocess.run(["true"], check=False), "a child process"),
         (lambda: asyncio.get_running_loop().run_in_executor(None, print), "run_in_executor"),
@@ -124,17 +144,98 @@ def _real_socket() -> None:
 def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[], Any], named: str) -> None:
     async def app(sim: Sim) -> None:
         try:
-            use()
+            waiting = use()
+            if asyncio.iscoroutine(waiting):
+                await waiting
         except Escaped:
             await asyncio.sleep(1000)  # the application may hide the error
 
-    with pytest.raises(Escaped, match=rf"The application uses {named}.*; use "):
+    with pytest.raises(Escaped, match=rf"The application uses {named}.* \(.*test_run.py, line \d+\), .*; use "):
         run(app, brokers=1, faults=())
+
+
+class _OwnDatetime(datetime):
+    """A subclass, which a module has defined before the run."""
+
+
+CLOCKS: dict[str, Callable[[], float]] = {
+    "time.time": lambda: time.time(),  # noqa: PLW0108  the name is looked up in the run
+    "from time import time": lambda: clock(),  # noqa: PLW0108  the name is looked up in the run
+    "time.time_ns": lambda: time.time_ns() / 1e9,
+    "time.gmtime": lambda: calendar.timegm(time.gmtime()),
+    "time.localtime": lambda: time.mktime(time.localtime()),
+    "time.ctime": lambda: time.mktime(time.strptime(time.ctime())),
+    "time.strftime": lambda: time.mktime(time.strptime(time.strftime("%Y %j %H:%M:%S"), "%Y %j %H:%M:%S")),
+    "time.clock_gettime": lambda: time.clock_gettime(time.CLOCK_REALTIME),
+    "datetime.now": lambda: datetime.now().timestamp(),  # noqa: DTZ005
+    "datetime.now(UTC)": lambda: datetime.now(UTC).timestamp(),
+    "datetime.utcnow": lambda: datetime.utcnow().replace(tzinfo=UTC).timestamp(),  # noqa: DTZ003
+    "datetime.today": lambda: datetime.today().timestamp(),  # noqa: DTZ002
+    "subclass of datetime": lambda: _OwnDatetime.now(UTC).timestamp(),
+}
+
+
+def test_all_clocks_show_virtual_time() -> None:
+    async def app(sim: Sim) -> None:
+        before = {name: read() for name, read in CLOCKS.items()}
+        await asyncio.sleep(600)
+        sim.record("passed", {name: read() - before[name] for name, read in CLOCKS.items()})
+        sim.record("now", pickle.loads(pickle.dumps(datetime.now(UTC))))
+
+    result = run(app, brokers=1, faults=())
+    assert result.state is not None
+    (passed,) = result.state.reported("passed")
+    assert passed == {name: pytest.approx(600, abs=1.01) for name in CLOCKS}
+    (now,) = result.state.reported("now")
+    assert type(now) is datetime
+    assert now < datetime.now(UTC), "the seams end with the run"
+    assert datetime.now(UTC).timestamp() == pytest.approx(time.time(), abs=60)
+
+
+def test_other_threads_have_the_real_time() -> None:
+    seen: list[float] = []
+    began, ended = threading.Event(), threading.Event()
+
+    def read() -> None:
+        began.wait()
+        seen.extend((time.time(), datetime.now(UTC).timestamp()))
+        ended.set()
+
+    async def app(sim: Sim) -> None:
+        began.set()
+        ended.wait()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert run(app, brokers=1, faults=()).passed
+    thread.join()
+    assert seen == [pytest.approx(time.time(), abs=60)] * 2
+
+
+def test_failed_assertion_of_the_application_is_a_finding() -> None:
+    async def app(sim: Sim) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(check(sim))
+
+    async def check(sim: Sim) -> None:
+        assert sim.seed == 8, "the seed is wrong"
+
+    result = run(app, brokers=1, faults=())
+    assert [text for text in result.findings if "application-1: AssertionError: the seed is wrong" in text]
+    assert "test_run.py, line " in result.findings[0]
+
+
+def test_slow_link_concerns_the_instance_that_the_fault_names() -> None:
+    faults = Faults(kinds=[SLOW_LINK], at_least=60, at_most=60).generate(1, brokers=3, instances=3)
+    assert {fault.other for fault in faults} == {1, 2, 3}
+    assert "slow link between instance 2 and broker 1" in str(Fault(SLOW_LINK, at=1.0, other=2))
 
 
 def test_ids_and_random_numbers_come_from_the_seed() -> None:
     async def app(sim: Sim) -> None:
-        sim.record("id", (uuid.uuid4().hex, os.urandom(4), sim.random.random()))
+        random.seed()
+        numbers = (random.random(), Random().random(), random.SystemRandom().random(), secrets.token_hex())
+        sim.record("id", (uuid.uuid4().hex, uuid.uuid1().hex, os.urandom(4), sim.random.random(), *numbers))
 
     first, again, other = (run(app, seed=seed, brokers=1, faults=()) for seed in (1, 1, 2))
     assert first.state is not None

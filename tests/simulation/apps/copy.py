@@ -1,4 +1,4 @@
-"""A consume-transform-produce application with aiokafka, and four variants of it with a bug each.
+"""A consume-transform-produce application with aiokafka, and five variants of it with a bug each.
 
 The correct one follows four rules:
 
@@ -25,6 +25,8 @@ PARTITIONS: Final = 2
 BATCH: Final = 3
 """Records per transaction."""
 WORK_SECONDS: Final = 0.15
+COMMIT_SECONDS: Final = 0.1
+"""Longest wait for the response to a commit, in the variant with a time-out."""
 TOPICS: Final = {
     "in": Topic(partitions=PARTITIONS, records=[(b"%d" % number, b"order %d" % number) for number in range(RECORDS)]),
     "out": Topic(partitions=PARTITIONS),
@@ -37,15 +39,9 @@ class Copy:
     transactional_id: str | None = "copy-1"
 
     async def main(self, sim: Sim) -> None:
-        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+        from aiokafka import AIOKafkaConsumer, TopicPartition
 
         self.sim = sim
-        self.producer = AIOKafkaProducer(
-            bootstrap_servers=sim.bootstrap,
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=20_000,
-            enable_idempotence=True,
-        )
         self.consumer = AIOKafkaConsumer(
             bootstrap_servers=sim.bootstrap,
             group_id=GROUP,
@@ -53,7 +49,7 @@ class Copy:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
-        await self.producer.start()
+        await self.start_producer()
         await self.consumer.start()
         partitions = [TopicPartition("in", number) for number in range(PARTITIONS)]
         self.consumer.assign(partitions)
@@ -66,6 +62,18 @@ class Copy:
                 sim.record("copied", sum(map(len, batches.values())))
         await self.producer.stop()
         await self.consumer.stop()
+
+    async def start_producer(self) -> None:
+        """Start a producer, which ends the transaction of the previous one."""
+        from aiokafka import AIOKafkaProducer
+
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=self.sim.bootstrap,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=20_000,
+            enable_idempotence=True,
+        )
+        await self.producer.start()
 
     async def prepare(self, partitions: list[Any]) -> None:
         """Set the positions. The committed offsets are used without this."""
@@ -131,6 +139,22 @@ class PositionInFile(Copy):
             await self.send(batches)
 
 
+class CommitTakenAsAborted(Copy):
+    """Bug: a commit without a response in time is taken as aborted, and the records are produced again."""
+
+    async def process(self, batches: dict[Any, list[Any]]) -> None:
+        from aiokafka.errors import KafkaError
+
+        await self.producer.begin_transaction()
+        await self.send(batches)
+        await self.producer.send_offsets_to_transaction(self.offsets(batches), GROUP)
+        try:
+            await asyncio.wait_for(self.producer.commit_transaction(), COMMIT_SECONDS)
+        except (TimeoutError, KafkaError):
+            await self.start_producer()
+            await self.process(batches)
+
+
 simulated = odradek.simulated(
     topics=TOPICS,
     checkers=[
@@ -140,4 +164,4 @@ simulated = odradek.simulated(
     faults=Faults(seconds=10),
 )
 correct = simulated(Copy)
-BUGS: Final = (OffsetsOutside, OffsetsFirst, NoTransactions, PositionInFile)
+BUGS: Final = (OffsetsOutside, OffsetsFirst, NoTransactions, PositionInFile, CommitTakenAsAborted)

@@ -49,6 +49,8 @@ OPTIONAL = (
 LINES_BY_KEY = {"j": 1, "\x1b[B": 1, "\x1bOB": 1, "k": -1, "\x1b[A": -1, "\x1bOA": -1}
 PAGES_BY_KEY = {" ": 1, "\x1b[6~": 1, "b": -1, "\x1b[5~": -1}
 QUIT_KEY = "q"
+KEYS_HINT = "arrow keys, space and b scroll, q ends"
+ENDED_HINT = "all: odradek status --once"
 KEYS_BYTES_MAX = 64
 """Maximum bytes of keys per read."""
 
@@ -60,12 +62,14 @@ class Window:
         content: The whole view.
         first: First line that is shown.
         page: Lines that the screen showed last.
+        hint: What to do for more lines.
     """
 
     def __init__(self, content: RenderableType = "") -> None:
         self.content = content
         self.first = 0
         self.page = 1
+        self.hint = KEYS_HINT
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(self.content, options.update(height=None), pad=False)
@@ -79,7 +83,7 @@ class Window:
             yield Segment.line()
         if not fits:
             more = len(lines) - self.first - len(shown)
-            yield Text(f"{more} more lines; arrow keys, space and b scroll, q ends", style="dim", end="")
+            yield Text(f"{more} more lines; {self.hint}", style="dim", end="")
 
     def press(self, key: str) -> None:
         """Scroll by a key, within the view. Other keys have no effect."""
@@ -101,6 +105,7 @@ def follow(found: Found, local: Local | None, interval_s: float, console: Consol
         single_keys() as keys,
     ):
         asyncio.run(_follow(found, local, with_settings, interval_s, live, window, keys=keys))
+    window.hint = ENDED_HINT
     if screen.is_terminal:
         screen.print(window)
 

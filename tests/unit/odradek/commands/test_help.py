@@ -6,30 +6,20 @@ import inspect
 from typing import TYPE_CHECKING
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from odradek.__main__ import COMMANDS as MAIN_COMMANDS
 from odradek.__main__ import app
+from odradek.commands.doc import all_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from typer._click.core import Command  # Typer's copy of click has no public name
 
 TERMINAL_COLUMNS = 80
 TEXT_COLUMNS = TERMINAL_COLUMNS - 2
 
 
-def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
-    """Yield all commands below a command, with the words that call them."""
-    children: dict[str, Command] = getattr(command, "commands", {})
-    if not children:
-        yield path, command
-    for name, child in children.items():
-        yield from commands(child, (*path, name))
-
-
-COMMANDS = list(commands(typer.main.get_command(app)))
+COMMANDS = all_commands()
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
@@ -45,6 +35,14 @@ def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, .
     lines = [line.rstrip() for line in printed.stdout.splitlines()]
     assert [line for line in lines if len(line) > TERMINAL_COLUMNS or "…" in line] == []
     assert [example for example in examples if not any(line.strip() == example for line in lines)] == []
+
+
+@pytest.mark.parametrize("path", [(), *((name,) for name in MAIN_COMMANDS)], ids=" ".join)
+def test_help_of_the_groups_fits_80_columns(path: tuple[str, ...]) -> None:
+    printed = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(TERMINAL_COLUMNS), "NO_COLOR": "1"})
+    assert printed.exit_code == 0
+    lines = [line.rstrip() for line in printed.stdout.splitlines()]
+    assert [line for line in lines if len(line) > TERMINAL_COLUMNS or "…" in line] == []
 
 
 def test_commands_that_talk_to_a_cluster_take_client_properties() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from odradek.broker_interface import PORT_MAX
-from odradek.commands.live import Window, view
+from odradek.commands.live import ENDED_HINT, KEYS_HINT, Window, view
 from odradek.commands.status_rows import Local
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import METRICS_PORT_OFFSET, StartOptions, make_plan, metrics_port
@@ -76,7 +76,9 @@ def test_view_of_many_partitions_fits_a_terminal_of_80_by_24_and_scrolls(tmp_pat
     assert rows == {str(index) for index in range(40)}
     assert shown(window)[-1].startswith("0 more lines")
     window.press("k")
-    assert shown(window)[-1].startswith("1 more lines")
+    assert shown(window)[-1] == f"1 more lines; {KEYS_HINT}"
+    window.hint = ENDED_HINT
+    assert shown(window)[-1] == f"1 more lines; {ENDED_HINT}"
 
 
 def test_view_shows_all_values_and_names_are_not_markup(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
         remedy = f"start it, or remove it permanently: odradek brokers unregister {node_id}"
         problems.append({"node_id": node_id, "problem": f"broker {node_id} {reason}", "remedy": remedy})
     problems += offline_problems(status)
+    listed = {broker.node_id for broker in status.brokers}
     behind = set(status.under_replicated)
     for row in status.partitions:
         name = f"{row.topic}-{row.partition}"
@@ -97,8 +98,10 @@ def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
             remedy = f"start one of the brokers {', '.join(map(str, row.isr or row.replicas))}"
             problems.append({**place, "problem": f"partition {name} has no leader", "remedy": remedy})
         elif name in behind:
-            missing = [node for node in row.replicas if node not in row.isr or node in down]
+            missing = [node for node in row.replicas if node not in row.isr or node in down or node not in listed]
             nodes = ", ".join(map(str, missing))
             remedy = f"start broker {nodes}, or wait until it has caught up"
+            if unlisted := [node for node in missing if node not in listed]:
+                remedy = f"start broker {', '.join(map(str, unlisted))} with the listener that this command uses"
             problems.append({**place, "problem": f"partition {name} lacks replica {nodes}", "remedy": remedy})
     return problems

@@ -56,6 +56,15 @@ def test_offline_directories_and_partitions_are_problems_with_their_broker() -> 
     ]  # fmt: skip
 
 
+def test_replica_without_an_address_on_the_listener_of_the_command_is_named() -> None:
+    brokers = [BrokerDescription(1, "a", 1, None, fenced=False)]
+    partitions = [PartitionDescription("t", 0, False, 1, 1, [1, 4], [1, 4], 0, 0, 0, 0)]
+    rows = problems_of(ClusterStatus("id", 1, [1], brokers, partitions, ["t-0"], [], [], {}))
+    assert [f"{row['problem']}: {row['remedy']}" for row in rows] == [
+        "partition t-0 lacks replica 4: start broker 4 with the listener that this command uses"
+    ]
+
+
 def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(app, ["health", "--json", "--bootstrap", f"127.0.0.1:{free_port()}"])
     assert (refused.exit_code, json.loads(refused.stdout)["healthy"]) == (2, None)

@@ -1,4 +1,4 @@
-"""The commands of the tutorials and of the how-to pages, in the order of each page."""
+"""The commands of README.md, of the tutorials and of the how-to pages, in the order of each page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.page_commands import PageRun, reserve_block
+from tests.support.page_commands import PageRun, blocks, reserve_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,18 +19,39 @@ pytestmark = pytest.mark.interop
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ODRADEK = Path(sys.executable).with_name("odradek")
-PAGES = ("tutorial/first-transaction.md",)
+RUN_TIMEOUT_S = 1_800
+PAGES = (
+    pytest.param("../README.md", marks=pytest.mark.spark),
+    "tutorial/first-transaction.md",
+    "tutorial/first-test.md",
+    pytest.param("tutorial/first-stream.md", marks=pytest.mark.spark),
+    "how-to/upgrade.md",
+    "how-to/backup.md",
+    "how-to/replace.md",
+    "how-to/alerts.md",
+)
+"""Pages with `sh` and `python` blocks. tests/test_how_to_examples.py validates the blocks of the other pages."""
 
 
 @pytest.fixture
 def page_run(tmp_path: Path) -> Iterator[PageRun]:
     with ExitStack() as stack:
-        yield PageRun(tmp_path, reserve_block(stack))
+        run = PageRun(tmp_path, reserve_block(stack))
+        stack.callback(run.close)
+        yield run
         for data in sorted({path.parent for path in tmp_path.rglob("cluster.json")}):
             subprocess.run([ODRADEK, "down", "--dir", data], capture_output=True, check=False)
 
 
 @pytest.mark.full
+@pytest.mark.timeout(RUN_TIMEOUT_S)
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_of_a_page_succeed_in_their_order(page_run: PageRun, page: str) -> None:
     assert page_run.run((DOCS / page).read_text(encoding="utf-8")) > 0
+
+
+def test_all_pages_with_commands_are_run() -> None:
+    listed = {str(page.values[0]) if not isinstance(page, str) else page for page in PAGES} - {"../README.md"}
+    pages = [path for folder in ("tutorial", "how-to") for path in sorted((DOCS / folder).glob("*.md"))]
+    commands = [page for page in pages if {block.language for block in blocks(page.read_text())} & {"sh", "python"}]
+    assert {str(page.relative_to(DOCS)) for page in commands} == listed

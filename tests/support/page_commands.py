@@ -17,10 +17,11 @@ import importlib.metadata
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,16 +33,19 @@ if TYPE_CHECKING:
 BLOCK: Final = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-INSTALLATION: Final = re.compile(r"^(?:\.venv/bin/)?pip install '?(?P<package>[\w.]+)(?:\[(?P<extras>[\w,]+)\])?'?$")
+INSTALLATION: Final = re.compile(
+    r"^(?:\.venv/bin/)?pip install '?(?P<package>[\w.]+)(?:\[(?P<extras>[\w,]+)\])?'?(?:\s+#.*)?$"
+)
 PORT: Final = re.compile(r"(?<!\d)(?:9|10|11)09[2-7](?!\d)")
 """Ports of two local clusters with three brokers: 9092 to 9097 for clients, and those of metrics and brokers."""
 FIRST_PORT: Final = 9092
 CLIENT_PORTS: Final = 6
 PORT_DISTANCES: Final = (0, 1_000, 2_000)
 """Distances from the client port of a broker to its ports for clients, metrics and brokers."""
-UP: Final = re.compile(r"^(odradek up\b(?!.*--port).*)$", re.MULTILINE)
+UP: Final = re.compile(r"^odradek up\b(?!.*--port)", re.MULTILINE)
 ANYTHING: Final = re.escape("...")
-TIMEOUT_S: Final = 240.0
+TIMEOUT_S: Final = 500.0
+"""Maximum duration of a block. Spark needs most of it on a loaded machine."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,18 @@ class PageRun:
         self._directory = directory
         self._ports = ports
         self._output = ""
+        self._groups: list[int] = []
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("ODRADEK_")}
         folders = [*map(str, path or []), os.path.dirname(sys.executable), os.environ["PATH"]]  # noqa: PTH120
         self._environment |= {
             "PATH": ":".join(folders), "XDG_CONFIG_HOME": str(directory / "config"), "NO_COLOR": "1", "COLUMNS": "200",
         }  # fmt: skip
+
+    def close(self) -> None:
+        """End the processes that the blocks left in the background. Local clusters are in sessions of their own."""
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def run(self, page: str) -> int:
         """Run all blocks of a page, and return how many were programs."""
@@ -123,7 +134,7 @@ class PageRun:
     def localized(self, text: str) -> str:
         """Return the text of a block with the ports of this run, and without installations."""
         kept = [line for line in text.splitlines(keepends=True) if not is_installation(line.strip())]
-        text = UP.sub(rf"\1 --port {self._ports[0]}", "".join(kept))
+        text = UP.sub(f"odradek up --port {self._ports[0]}", "".join(kept))
         return PORT.sub(lambda found: str(self._replacement(int(found[0]))), text)
 
     def _replacement(self, port: int) -> int:
@@ -133,13 +144,19 @@ class PageRun:
     def _execute(self, command: list[str], text: str) -> None:
         with (self._directory / "output").open("w+", encoding="utf-8") as output:
             # A file and not a pipe: brokers in the background keep standard output open.
-            finished = subprocess.run(
+            process = subprocess.Popen(
                 command, cwd=self._directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False,
+                stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+            self._groups.append(process.pid)
+            try:
+                code = process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                code = process.wait()
             output.seek(0)
             self._output = output.read()
-        assert finished.returncode == 0, f"{text}\n{self._output}"
+        assert code == 0, f"{text}\n{self._output}"
 
 
 def is_installation(line: str) -> bool:

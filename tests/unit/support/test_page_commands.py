@@ -38,7 +38,7 @@ def test_ellipsis_of_an_output_stands_for_any_characters() -> None:
 def test_ports_of_a_page_become_free_ports(tmp_path: Path) -> None:
     run = PageRun(tmp_path, PORTS)
     assert run.localized("odradek up --detach\nodradek status --bootstrap 127.0.0.1:9094\n") == (
-        "odradek up --detach --port 30000\nodradek status --bootstrap 127.0.0.1:30002\n"
+        "odradek up --port 30000 --detach\nodradek status --bootstrap 127.0.0.1:30002\n"
     )
     assert run.localized("odradek up --dir b --port 9095\n") == "odradek up --dir b --port 30003\n"
     assert run.localized("127.0.0.1:10093, 11092, 29092\n") == "127.0.0.1:31001, 32000, 29092\n"
@@ -46,7 +46,7 @@ def test_ports_of_a_page_become_free_ports(tmp_path: Path) -> None:
 
 def test_installation_of_an_unknown_extra_fails_the_run(tmp_path: Path) -> None:
     run = PageRun(tmp_path, PORTS)
-    assert run.localized("pip install 'odradek[test]'\necho\n") == "echo\n"
+    assert run.localized("pip install 'odradek[test]'  # reason\necho\n") == "echo\n"
     with pytest.raises(AssertionError, match="odradek\\[no\\]"):
         run.localized("pip install 'odradek[no]'\n")
 

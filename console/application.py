@@ -11,7 +11,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from odradek.console.model.registry import SchemaRegistry
-from odradek.console.pages import cluster, errors, login, records, topics, topology, transactions
+from odradek.console.pages import cluster, errors, groups, login, records, topics, topology, transactions
 from odradek.console.web.guard import Guard
 from odradek.console.web.headers import SecurityHeaders
 from odradek.console.web.render import STATIC
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from odradek.console.settings import Settings
 
-PAGES: Final = (login, cluster, topics, records, topology, transactions)
+PAGES: Final = (login, cluster, topics, records, topology, transactions, groups)
 """Modules of the pages. Each has ROUTES, and may have ACTIONS: routes that change the cluster."""
 
 

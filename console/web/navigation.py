@@ -18,4 +18,5 @@ NAVIGATION: Final = (
     Entry("/topology", "Topology", "y"),
     Entry("/topics", "Topics", "t"),
     Entry("/transactions", "Transactions", "x"),
+    Entry("/groups", "Groups", "g"),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import Cluster
 from odradek.console.model.cache import Cache
+from odradek.console.model.observer import Observer
 
 if TYPE_CHECKING:
     from odradek.client import Metadata
@@ -36,12 +37,14 @@ class Viewer:
     Attributes:
         cluster: Connections to the brokers with the credentials of the principal.
         cache: Values that requests of the same principal share.
+        observer: Samples of the cluster, from the first page that shows their history.
         user: Name of the logged-in user. None: the cluster needs no login.
     """
 
     def __init__(self, settings: Settings, credentials: UserPassword | None) -> None:
         self.cluster = Cluster(settings.bootstrap, settings.client_settings(credentials))
         self.cache = Cache()
+        self.observer = Observer(Cluster(settings.bootstrap, settings.client_settings(credentials)))
         self.user = None if credentials is None else credentials.user
 
     async def all_topics(self) -> Metadata:
@@ -52,6 +55,7 @@ class Viewer:
         """Close the connections, and forget what was read."""
         self.cache.clear()
         self.cluster.close()
+        self.observer.close()
 
 
 class Session:

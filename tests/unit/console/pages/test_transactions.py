@@ -10,7 +10,7 @@ import pytest
 
 from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions
 from odradek.console.settings import Settings
-from tests.support.console_client import browser
+from tests.support.console_client import SMALL, browser
 from tests.support.hanging import leave_hanging
 from tests.support.ports import free_port
 from tests.support.running_node import NOW_MS, RunningNode, running
@@ -45,7 +45,7 @@ async def until_ended(cluster: Cluster) -> None:
 
 
 async def test_hanging_transaction_is_found_and_aborted_by_its_form(tmp_path: Path) -> None:
-    async with running(tmp_path, UNVERIFIED) as node:
+    async with running(tmp_path, *SMALL, UNVERIFIED) as node:
         await node.produce("payments", b"before")
         await leave_hanging(node.client, "payments", HANGING_PRODUCER, NOW_MS)
         async with console(node, allow_actions=True) as (client, cluster):
@@ -66,7 +66,7 @@ async def test_hanging_transaction_is_found_and_aborted_by_its_form(tmp_path: Pa
 
 
 async def test_without_actions_there_is_no_form_and_no_route_that_aborts(tmp_path: Path) -> None:
-    async with running(tmp_path, UNVERIFIED) as node:
+    async with running(tmp_path, *SMALL, UNVERIFIED) as node:
         await node.produce("payments", b"before")
         await leave_hanging(node.client, "payments", HANGING_PRODUCER, NOW_MS)
         async with console(node) as (client, cluster):
@@ -81,7 +81,7 @@ async def test_without_actions_there_is_no_form_and_no_route_that_aborts(tmp_pat
 
 
 async def test_open_transaction_is_shown_with_its_client_timeline_and_log_and_is_fenced(tmp_path: Path) -> None:
-    async with running(tmp_path) as node:
+    async with running(tmp_path, *SMALL) as node:
         await node.metadata("payments")
         await node.produce("payments", b"before")
         await node.init("other")
@@ -133,7 +133,7 @@ async def test_page_without_a_broker_shows_each_part_as_an_error(path: str) -> N
 
 
 async def test_pages_of_a_cluster_without_transactions_are_empty_and_create_no_topic(tmp_path: Path) -> None:
-    async with running(tmp_path) as node, console(node) as (client, cluster):
+    async with running(tmp_path, *SMALL) as node, console(node) as (client, cluster):
         assert "has had no transaction" in (await client.get("/transactions/log")).text
         assert "does not exist" in (await client.get("/transactions/id?id=x")).text
         assert "No transaction holds back" in (await client.get("/transactions")).text

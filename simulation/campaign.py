@@ -28,7 +28,7 @@ def report(setup: Setup, target: str, failed: "Result", *, runs_max: int = RUNS_
     def runner(reduction: Reduction) -> "Result":
         return run_forked(functools.partial(setup.run, seed, reduction))
 
-    lines = [f"seed {seed} failed after {failed.virtual_seconds:.1f} virtual seconds"]
+    lines = [f"seed {seed} failed after {failed.virtual_seconds:.1f} virtual seconds, trace {failed.digest}"]
     lines += [f"finding: {finding}" for finding in failed.findings]
     shrinking = Shrinking(setup, failed, runner, runs_max=runs_max)
     if runs_max:
@@ -40,7 +40,7 @@ def report(setup: Setup, target: str, failed: "Result", *, runs_max: int = RUNS_
     if reduction != WHOLE:
         lines.append(
             f"reduced to {len(smaller.faults)} of {len(failed.faults)} faults and "
-            f"{smaller.virtual_seconds:.1f} virtual seconds, in {shrinking.runs} runs:"
+            f"{smaller.virtual_seconds:.1f} virtual seconds, trace {smaller.digest}, in {shrinking.runs} runs:"
         )
         lines += [f"  finding: {finding}" for finding in smaller.findings]
     lines += [f"  fault: {fault}" for fault in smaller.faults]

@@ -1,8 +1,13 @@
-"""`make dist`: build sdist and wheel, check them, and use the wheel in a new virtual environment."""
+"""`make dist`: build sdist and wheel, check them, and use the wheel in a new virtual environment.
+
+There, the first example of docs/simulation.md finds its bug.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,24 +16,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 TIMEOUT_S = 300
+EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 class StepFailed(Exception):
     """A command failed. The message is its output."""
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a command, and return its standard output. Raise StepFailed if it fails."""
+def run(*command: str | Path, cwd: Path = ROOT, exit_code: int = 0) -> str:
+    """Run a command, and return its standard output. Raise StepFailed if it has another exit code."""
     completed = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "120"},
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "120", "PYTHONHASHSEED": "random"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
-    if completed.returncode != 0:
+    if completed.returncode != exit_code:
         raise StepFailed(f"{' '.join(map(str, command))}\n{completed.stdout}{completed.stderr}")
     return completed.stdout.strip()
 
@@ -75,12 +81,37 @@ def use(uv: Path, wheel: Path, folder: Path) -> None:
         raise StepFailed(f"the record of the committed transaction is not in the topic; consume printed: {committed!r}")
 
 
+def simulate(uv: Path, wheel: Path, folder: Path) -> None:
+    """Install the extra for tests and aiokafka, and let the example of the documentation find its bug and replay it."""
+    python = folder / "venv" / "bin" / "python"
+    requirement = f"odradek[test] @ {wheel.as_uri()}"
+    constraints = ("--constraint", ROOT / "requirements.lock")
+    run(uv, "pip", "install", "--quiet", "--python", python, *constraints, requirement, "aiokafka")
+    example = EXAMPLE.search((ROOT / "docs" / "simulation.md").read_text())
+    if example is None:
+        raise StepFailed("docs/simulation.md has no example")
+    project = folder / "project"
+    project.mkdir()
+    (project / "test_invoices.py").write_text(example[1])
+    report = run(python, "-m", "pytest", "-q", "test_invoices.py", cwd=project, exit_code=1)
+    replay = re.search(r"^replay: python (-m odradek.simulation test_invoices.py:.*)$", report, re.MULTILINE)
+    finding = re.search(r"^  finding: (input b'order \d+' of orders is 2 times in invoices)$", report, re.MULTILINE)
+    if replay is None or finding is None:
+        raise StepFailed(f"the simulation does not find the bug of the example:\n{report}")
+    trace = report.partition("reduced to ")[2].partition(", in ")[0].rpartition(", ")[2]
+    replayed = run(python, *shlex.split(replay[1]), cwd=project, exit_code=1)
+    if finding[1] not in replayed or trace not in replayed:
+        raise StepFailed(f"the command does not replay the finding: python {replay[1]}")
+    print(f"simulation outside of the tree: found and replayed: {finding[1]}, {trace}", flush=True)
+
+
 def main() -> int:
     uv = Path(sys.executable).with_name("uv")
     try:
         _, wheel = sorted(build(uv), key=lambda path: path.suffix == ".whl")
         with tempfile.TemporaryDirectory(prefix="odradek-dist-") as folder:
             use(uv, wheel, Path(folder))
+            simulate(uv, wheel, Path(folder))
     except StepFailed as failure:
         print(f"make dist failed: {failure}", file=sys.stderr)
         return 1

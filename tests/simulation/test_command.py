@@ -40,8 +40,11 @@ def test_decorated_test_fails_with_a_smaller_failure_that_replays(
     assert "application-1  crashes" in report
     finding = re.findall(r"^  (finding: .*)$", report, re.MULTILINE)[0]
     replay = re.findall(r"^replay: python -m odradek.simulation (.*)$", report, re.MULTILINE)[0]
+    trace = re.findall(r"^reduced to .* (trace \w+)", report, re.MULTILINE)[0]
     assert main(shlex.split(replay)) == FAILED
-    assert finding in capsys.readouterr().out
+    replayed = capsys.readouterr().out
+    assert finding in replayed
+    assert trace in replayed
 
 
 def test_decorated_test_passes_if_all_seeds_pass() -> None:

@@ -24,6 +24,12 @@ def test_correct_application_passes(seed: int) -> None:
     assert result.passed, result.explain()
 
 
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_correct_application_passes_200_seeds() -> None:
+    copy.correct()
+
+
 @pytest.mark.parametrize("bug", copy.BUGS)
 def test_planted_bug_is_found(bug: type[copy.Copy]) -> None:
     failed = next((result for seed in range(1, SEEDS_MAX + 1) if not (result := simulated(bug, seed)).passed), None)

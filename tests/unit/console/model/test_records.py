@@ -87,7 +87,7 @@ async def test_state_is_not_known_if_the_markers_are_too_far(tmp_path: Path, mon
 async def test_pages_backward_and_forward_meet_without_gap_or_overlap(tmp_path: Path) -> None:
     async with payments(tmp_path) as cluster:
         producer = client.Producer(cluster, transactional_id="first")
-        for number in range(120):
+        for number in range(70):
             await write(producer, f"v{number}", end="commit" if number % 3 else "abort")
         values: list[str] = []
         before: int | None = None
@@ -107,7 +107,7 @@ async def test_pages_backward_and_forward_meet_without_gap_or_overlap(tmp_path: 
             start = page.only.end
             if start >= page.only.bounds.high:
                 break
-    assert values == forward == [f"v{number}" for number in range(120)]
+    assert values == forward == [f"v{number}" for number in range(70)]
 
 
 async def test_search_finds_keys_and_reads_bounded_bytes(tmp_path: Path) -> None:

@@ -188,8 +188,18 @@ def _last_lines(content: bytes) -> str:
     return "\n".join(content[-LOG_BYTES:].decode(errors="replace").splitlines()[-LOG_LINES:])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End all clusters. Later, xdist interrupts a worker that takes more than 5 seconds to end."""
+    _close_pool(session.config)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End all clusters."""
+    """End all clusters of a session that did not finish."""
+    _close_pool(config)
+
+
+def _close_pool(config: pytest.Config) -> None:
     pool = config.stash.get(_POOL, None)
     if pool is not None:
         del config.stash[_POOL]

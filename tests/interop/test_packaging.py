@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.test_testing_page import TEST, examples
+
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 TOP_LEVEL_FOLDERS = sorted(
     path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "odradek" and path.name.isidentifier()
 )
@@ -204,6 +206,25 @@ def test_wheel_has_the_marker_of_types_and_the_entry_point_of_the_plugin(wheel: 
         [entry_points] = [name for name in names if name.endswith("/entry_points.txt")]
         assert {"odradek/py.typed", "odradek/testing/plugin.py"} <= set(names)
         assert "[pytest11]\nodradek = odradek.testing.plugin" in files.read(entry_points).decode()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_examples_of_the_page_pass_and_have_complete_types_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """A new user installs the wheel in an empty folder, and copies the examples of docs/testing.md."""
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text(f"{PYTEST_CONFIGURATION}asyncio_mode = auto\n")
+    tests = 0
+    for name, block in examples():
+        (folder / name).write_text(block)
+        tests += len(TEST.findall(block))
+    run(environment.python, "-m", "mypy", "--strict", "--ignore-missing-imports", ".", cwd=folder, MYPYPATH="")
+    output = run(environment.python, "-m", "pytest", "-q", "-n", "2", cwd=folder, TMPDIR=str(tmp_path))
+    assert f"{tests} passed" in output, output
+    assert list(tmp_path.glob("odradek-tests-*/run-*")) == []
 
 
 @pytest.mark.full

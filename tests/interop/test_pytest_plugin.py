@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.plugin_runs import Project
+from tests.support.plugin_runs import TIMEOUT_S, Project
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.interop
 
@@ -68,6 +70,38 @@ def test_other(kafka: str) -> None:
     assert kafka == "of the project"
     assert "odradek.local" not in sys.modules
 """
+WAITING = """
+import pathlib
+import threading
+
+
+def test_that_is_killed(kafka):
+    pathlib.Path("new").write_text(" ".join(str(kafka.cluster.pid(each)) for each in kafka.cluster.node_ids))
+    pathlib.Path("new").rename("pids")
+    threading.Event().wait()
+"""
+NEXT_RUN = """
+def test_next(kafka):
+    assert kafka.topic()
+"""
+WARM = """
+import pathlib
+import tempfile
+import time
+
+import pytest
+
+
+def test_that_runs_while_the_cluster_of_the_next_test_starts():
+    base = pathlib.Path(tempfile.gettempdir())
+    while not list(base.glob("odradek-tests-*/run-*/cluster-1/broker-3.log")):
+        time.sleep(0.01)
+
+
+@pytest.mark.kafka(brokers=3)
+def test_with_three_brokers(kafka):
+    assert len(kafka.cluster.node_ids) == 3
+"""
 RULES = """
 from confluent_kafka import Producer
 
@@ -125,3 +159,37 @@ def test_assertion_in_a_function_of_a_rule_fails_the_test(tmp_path: Path) -> Non
     assert run.counts == {"passed": 2, "error": 1}, run.output
     assert "RuleFailed: a function of a rule raised AssertionError" in run.output
     assert 'assert request.api == "Fetch"' in run.output
+
+
+@pytest.mark.full
+def test_cluster_starts_while_a_test_before_it_runs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_warm.py", WARM)
+    run = project.run()
+    assert run.counts == {"passed": 2}, run.output
+
+
+@pytest.mark.full
+def test_killed_run_leaves_no_process_and_the_next_run_removes_its_files(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_waiting.py", WAITING)
+    process = project.start()
+    wait_until((tmp_path / "pids").exists)
+    pids = (tmp_path / "pids").read_text().split()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert len(project.left()) == 1
+    (tmp_path / "test_waiting.py").unlink()
+    project.write("test_next.py", NEXT_RUN)
+    run = project.run()
+    assert run.counts == {"passed": 1}, run.output
+    assert project.left() == []
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true, at most TIMEOUT_S seconds."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -49,9 +49,9 @@ class Project:
     def run(self, *arguments: str) -> Run:
         """Run pytest on the tests of the project."""
         completed = subprocess.run(
-            [sys.executable, "-m", "pytest", *PLUGIN, *OTHERS_OFF, *arguments],
+            self._command(*arguments),
             cwd=self.path,
-            env=os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": ""},
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -61,6 +61,19 @@ class Project:
         last = completed.stdout.strip().splitlines()[-1] if completed.stdout.strip() else ""
         counts = {kind.removesuffix("s") if kind == "errors" else kind: int(n) for n, kind in COUNT.findall(last)}
         return Run(completed.returncode, output, counts)
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start pytest on the tests of the project, without its output."""
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(
+            self._command(*arguments), cwd=self.path, env=self._environment(), stdout=nowhere, stderr=nowhere
+        )
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "pytest", *PLUGIN, *OTHERS_OFF, *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": ""}
 
     def left(self) -> list[Path]:
         """Return the directories of test runs that exist."""

@@ -11,7 +11,8 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from odradek.console.model.registry import SchemaRegistry
-from odradek.console.pages import cluster, errors, groups, login, records, topics, topology, transactions
+from odradek.console.model.scraper import Scraper
+from odradek.console.pages import cluster, errors, groups, login, metrics, records, topics, topology, transactions
 from odradek.console.web.guard import Guard
 from odradek.console.web.headers import SecurityHeaders
 from odradek.console.web.render import STATIC
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from odradek.console.settings import Settings
 
-PAGES: Final = (login, cluster, topics, records, topology, transactions, groups)
+PAGES: Final = (login, cluster, topics, records, topology, transactions, groups, metrics)
 """Modules of the pages. Each has ROUTES, and may have ACTIONS: routes that change the cluster."""
 
 
@@ -39,11 +40,13 @@ def application(settings: Settings) -> Starlette:
         if settings.allow_actions:
             routes += getattr(page, "ACTIONS", ())
     sessions = Sessions(settings)
+    scraper = Scraper(settings.prometheus)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         sessions.close()
+        scraper.close()
 
     app = Starlette(
         routes=routes,
@@ -53,5 +56,6 @@ def application(settings: Settings) -> Starlette:
     )
     app.state.settings = settings
     app.state.sessions = sessions
+    app.state.scraper = scraper
     app.state.registry = None if settings.schema_registry is None else SchemaRegistry(settings.schema_registry)
     return app

@@ -19,4 +19,5 @@ NAVIGATION: Final = (
     Entry("/topics", "Topics", "t"),
     Entry("/transactions", "Transactions", "x"),
     Entry("/groups", "Groups", "g"),
+    Entry("/metrics", "Metrics", "m"),
 )

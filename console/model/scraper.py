@@ -1,0 +1,97 @@
+"""Periodic scrapes of the metrics of brokers: history of the charts that only Odradek brokers have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector
+
+from odradek.console.model.charts import METRIC_NAMES, broker_values
+from odradek.console.model.prometheus import parse
+from odradek.console.model.series import INTERVAL_S, History, Rates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.console.model.prometheus import Scrape
+
+SCRAPE_TIMEOUT_S: Final = 2.0
+"""Seconds for a response of a broker. A broker builds its metrics in about 10 ms."""
+SCRAPE_BYTES_MAX: Final = 16 * 2**20
+"""Maximum size of a scrape in bytes. A broker has at most about 2 MiB: the number of its rows is bounded."""
+
+
+class Scraper:
+    """Metrics of brokers, from `start` until `close`.
+
+    Args:
+        urls: Addresses of metrics. None of them follows a redirect or uses a proxy.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.history = History()
+        self.errors: dict[str, str] = {}
+        """Reason by address, for each broker whose last scrape failed."""
+        self._urls = {urlsplit(url).netloc or url: url for url in urls}
+        self._rates = Rates()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Return True if there is an address."""
+        return bool(self._urls)
+
+    def start(self) -> None:
+        """Start the scrapes, if there is an address."""
+        if self._task is None and self._urls:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """End the scrapes."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                await self.sample()
+                await asyncio.sleep(INTERVAL_S)
+
+    async def sample(self) -> None:
+        """Scrape all brokers once. A broker that does not respond has a gap."""
+        found = await asyncio.gather(
+            *(asyncio.to_thread(scrape, url) for url in self._urls.values()), return_exceptions=True
+        )
+        scrapes: dict[str, Scrape] = {}
+        errors: dict[str, str] = {}
+        for name, result in zip(self._urls, found, strict=True):
+            if isinstance(result, OSError | ValueError):
+                errors[name] = str(result) or type(result).__name__
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                scrapes[name] = result
+        self.errors = errors
+        at_s = time.time()
+        self.history.add(at_s, broker_values(scrapes, at_s, self._rates, self.history))
+
+
+def scrape(url: str) -> Scrape:
+    """Return the metrics of a broker that the charts use. Raise OSError or ValueError if they cannot be read."""
+    opener = OpenerDirector()
+    for handler in (HTTPHandler(), HTTPSHandler()):
+        opener.add_handler(handler)
+    opened = opener.open(url, timeout=SCRAPE_TIMEOUT_S)
+    if opened is None:
+        raise ValueError(f"{url} is not an address of HTTP")
+    with opened as response:
+        if response.status != HTTPStatus.OK:
+            raise ValueError(f"the response has the status {response.status}")
+        data = response.read(SCRAPE_BYTES_MAX + 1)
+    if len(data) > SCRAPE_BYTES_MAX:
+        raise ValueError(f"the metrics have more than {SCRAPE_BYTES_MAX} bytes")
+    return parse(data.decode(errors="replace"), METRIC_NAMES)

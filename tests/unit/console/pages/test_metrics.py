@@ -1,0 +1,50 @@
+"""The page of metrics, against a broker in this process with an address for Prometheus."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from odradek.console.model.charts import BROKER_CHARTS, PROTOCOL_CHARTS
+from odradek.console.settings import Settings
+from tests.support.console_client import SMALL, browser
+from tests.support.ports import free_port
+from tests.support.running_node import running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_samples_of_the_protocol_and_of_prometheus_are_data_of_charts(tmp_path: Path) -> None:
+    port, absent = free_port(), free_port()
+    urls = (f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{absent}/metrics")
+    async with running(tmp_path, *SMALL, f"odradek.metrics.listener=127.0.0.1:{port}") as node:
+        settings = Settings(f"127.0.0.1:{node.node.listeners[0].port}", prometheus=urls)
+        async with browser(settings) as client:
+            observer, scraper = client.app.state.sessions.viewer("").observer, client.app.state.scraper
+            for value in (b"1", b"2"):
+                await node.produce("orders", value)
+                await observer.sample()
+                await scraper.sample()
+            data = json.loads((await client.get("/metrics/data")).text)
+            page = (await client.get("/metrics")).text
+            last_ms = int(data["protocol"]["times"][-1] * 1000) + 1
+            later = json.loads((await client.get(f"/metrics/data?protocol={last_ms}&brokers={last_ms * 2}")).text)
+    written = data["protocol"]["charts"]["written"]["orders"]
+    assert written[0] is None
+    assert written[1] > 0
+    assert data["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"][1] > 0
+    assert (len(data["protocol"]["times"]), len(data["brokers"]["times"])) == (2, 2)
+    assert later["brokers"]["times"] == []
+    assert later["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"] == []
+    assert list(scraper.errors) == [f"127.0.0.1:{absent}"]
+    assert f'<span class="state bad">127.0.0.1:{absent}</span>' in page
+    assert page.count("data-chart=") == len(PROTOCOL_CHARTS) + len(BROKER_CHARTS)
+
+
+async def test_page_without_prometheus_and_without_a_broker_names_the_reason() -> None:
+    async with browser(Settings(f"127.0.0.1:{free_port()}")) as client:
+        await client.app.state.sessions.viewer("").observer.sample()
+        page = (await client.get("/metrics")).text
+    assert '<span class="state bad">incomplete</span>' in page
+    assert "--prometheus URL" in page

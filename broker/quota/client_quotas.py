@@ -29,6 +29,7 @@ from odradek.broker.quota.controller_mutations import (
 )
 from odradek.broker.quota.rates import SECOND_MS, Rate, TokenBucket
 from odradek.broker.requests.context import RequestContext
+from odradek.cluster.authorizer import ANONYMOUS
 from odradek.cluster.controller.settings.client_quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -173,7 +174,10 @@ class ClientQuotas:
         limits = self._limits.get(key)
         if limits is None:
             return None
-        user, client_id = context.session.principal.name, context.client_id or ""
+        principal, client_id = context.session.principal, context.client_id or ""
+        if principal.kind != ANONYMOUS.kind:
+            return None  # a node, whose name a user can have, too
+        user = principal.name
         for entity, quota_key in _candidates(user, client_id):
             limit = limits.get(entity)
             if limit is not None:

@@ -138,6 +138,12 @@ REACHABLE_BY_TENANTS: Final = (
     "intrusion ended the connection",
     "login of an intruder refused",
     "session of an intruder ended",
+    "token created",
+    "token renewed",
+    "token removed",
+    "token refused",
+    "login by a token",
+    "session of a token ended",
 )
 """Events of runs with SASL and ACLs."""
 REACHABILITY_HOSTILE_MIN: Final = 10

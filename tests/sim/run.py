@@ -441,6 +441,7 @@ class Run:
             self.world, self.injector, described, self.findings, self.convergence.ends, self.groups.final
         )
         evidence.acls, evidence.tenants = self.tenants.evidence()
+        evidence.tokens = self.tenants.token_evidence()
         evidence.hostile = [] if self.hostile is None else self.hostile.requests
         findings = run_checkers(evidence)
         count_reached(self.world, evidence)

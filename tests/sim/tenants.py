@@ -8,6 +8,7 @@ from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.simulation.environment.links import HOSTILE
 from tests.sim.checkers.acls import acl_findings
 from tests.sim.checkers.isolation import tenant_findings
+from tests.sim.checkers.tokens import TokenEvidence
 from tests.sim.cluster.users import ADDED, credential_request
 from tests.sim.faults.fault import DAYS
 from tests.sim.history import READ_COMMITTED
@@ -16,6 +17,7 @@ from tests.sim.workloads.acl_changes import AclAdministrator, Prober
 from tests.sim.workloads.intruder import Intruder
 from tests.sim.workloads.readers import Reader
 from tests.sim.workloads.tenant_offsets import OffsetOwner
+from tests.sim.workloads.tokens import TokenUser
 from tests.sim.workloads.transactions import Behavior, TransactionalProducer
 from tests.sim.world import TABLE, TENANT_TOPICS, TOPIC
 
@@ -53,6 +55,7 @@ class Tenants:
     def __init__(self, world: "World", evidence: "TenantEvidence") -> None:
         self._world = world
         self._evidence = evidence
+        self._tokens = TokenEvidence()
 
     def producers(self, dialect: "Dialect") -> list[TransactionalProducer]:
         """Return the producers of the second honest tenant."""
@@ -86,12 +89,15 @@ class Tenants:
         world, watch = self._world, self._world.cluster.acls
         if watch is None:
             return []
-        honest: list[BobReader | OffsetOwner | AclAdministrator | Prober] = [
+        security = world.options.security
+        honest: list[BobReader | OffsetOwner | AclAdministrator | Prober | TokenUser] = [
             BobReader(world, "bob-committed", READ_COMMITTED),
             OffsetOwner(world, "bob-offsets", self._evidence),
             AclAdministrator(world, "acl-administrator", watch.evidence),
             Prober.of(world, BOB, watch.evidence),
         ]
+        if security is not None and security.tokens:
+            honest.append(TokenUser(world, "token-user", self._tokens))
         hostile = (Prober.of(world, MALLORY, watch.evidence), Intruder(world, "intruder", self._evidence))
         return [
             *(world.loop.spawn(f"c:{client.name}", client.run(), client.name) for client in honest),
@@ -108,6 +114,14 @@ class Tenants:
         self._evidence.topics = (TOPIC, TABLE, *TENANT_TOPICS, *LENT_TOPICS)
         self._evidence.offsets_expire = any(fault.kind == DAYS for fault in self._world.options.faults)
         return watch.evidence, self._evidence
+
+    def token_evidence(self) -> "TokenEvidence | None":
+        """Return the input of the checker of delegation tokens; None in a run without them."""
+        security = self._world.options.security
+        if security is None or not security.tokens:
+            return None
+        self._tokens.changes = self._world.monitor.metadata.token_changes
+        return self._tokens
 
     def findings(self) -> list[str]:
         """Return the findings of a run that ends early."""

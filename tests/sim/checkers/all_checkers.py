@@ -19,6 +19,7 @@ from tests.sim.checkers.records import (
 from tests.sim.checkers.recovery import check_producer_state, check_transaction_state
 from tests.sim.checkers.replicas import check_replicas
 from tests.sim.checkers.table import check_table
+from tests.sim.checkers.tokens import check_tokens
 from tests.sim.checkers.transactions import check_atomicity, check_decisions, check_fencing
 
 
@@ -48,6 +49,7 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_hostile,
     check_acls,
     check_isolation,
+    check_tokens,
     *groups.CHECKERS,
     *simple_consumers.CHECKERS,
 )

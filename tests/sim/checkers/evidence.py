@@ -8,6 +8,7 @@ from tests.sim.checkers.coordinator_log import Entry
 from tests.sim.checkers.group_log import Committed, Owned, Place
 from tests.sim.checkers.hostile import HostileRequest
 from tests.sim.checkers.isolation import TenantEvidence
+from tests.sim.checkers.tokens import TokenEvidence
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import History, Operation, Partition
 from tests.sim.world import LateFrame
@@ -98,6 +99,8 @@ class Evidence:
     acls: AclEvidence | None = None
     """ACLs of a run with SASL and ACLs. `tenants` has the requests of its hostile tenant."""
     tenants: TenantEvidence | None = None
+    tokens: TokenEvidence | None = None
+    """Delegation tokens of a run that has them."""
     counters: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:

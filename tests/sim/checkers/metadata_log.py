@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 from tests.sim.checkers.acls import AclChange, AclRow
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.fields import Fields
+from tests.sim.checkers.tokens import TokenChange
 
 TOPIC, PARTITION, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 5, 9
 ACL, REMOVE_ACL = 18, 19
 CONFIG, SCRAM, QUOTA, REMOVE_SCRAM = 4, 11, 14, 22
+TOKEN, REMOVE_TOKEN = 10, 26
 LEADER_CHANGE: Final = 2
 """Type of the control record with which a leader of the metadata log begins its epoch."""
 NO_LEADER: Final = -1
@@ -65,6 +67,7 @@ class MetadataModel:
         self.terms: dict[int, int] = {}
         """By epoch of the metadata log: its leader."""
         self.acl_changes: list[AclChange] = []
+        self.token_changes: list[TokenChange] = []
         self.settings: list[Setting] = []
         self._topics: dict[Uuid, str] = {}
 
@@ -104,6 +107,10 @@ class MetadataModel:
             self.acl_changes.append(AclChange(offset, reader.bytes(16), _acl(reader)))
         elif kind == REMOVE_ACL:
             self.acl_changes.append(AclChange(offset, reader.bytes(16), None))
+        elif kind == TOKEN:
+            self.token_changes.append(_token(offset, reader))
+        elif kind == REMOVE_TOKEN:
+            self.token_changes.append(TokenChange(offset, reader.string(flexible=True), None))
         elif kind in {CONFIG, SCRAM, REMOVE_SCRAM, QUOTA}:
             self.settings.append(Setting(offset, kind, _name_of_setting(kind, reader)))
         return []
@@ -155,6 +162,15 @@ def _name_of_setting(kind: int, fields: Fields) -> str:
     if kind == CONFIG:
         fields.number(">b")
     return "" if kind == QUOTA else fields.string(flexible=True)
+
+
+def _token(offset: int, fields: Fields) -> TokenChange:
+    for _ in ("owner", "requester"):
+        fields.string(flexible=True)
+    for _ in range(fields.count(flexible=True)):
+        fields.string(flexible=True)
+    _, max_ms, expires_ms = (fields.number(">q") for _ in range(3))
+    return TokenChange(offset, fields.string(flexible=True), min(max_ms, expires_ms))
 
 
 def _acl(fields: Fields) -> AclRow:

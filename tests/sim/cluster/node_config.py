@@ -8,6 +8,7 @@ from odradek.broker.config.sources import load
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
 from odradek.protocol.sasl.mechanism import PLAIN
 from tests.sim.cluster.users import JAAS
+from tests.sim.options.security_options import TOKEN_LIFETIME_MS, TOKEN_VALIDITY_MS
 from tests.sim.options.tenants import ADMIN
 from tests.sim.world import INTERNAL_PORT, PORT, host_name
 
@@ -24,6 +25,7 @@ CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
 PRODUCER_CHECK_MS: Final = 500
 SECRET: Final = b"secret of the simulated cluster, with over 32 bytes"
 """Content of the file that cluster.secret.file names."""
+TOKEN_KEY: Final = "key of the delegation tokens of the simulated cluster"
 
 
 def cluster_secret(seed: int, user: str) -> ClusterSecret:
@@ -90,7 +92,14 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
 
 
 def _security_settings(security: "SecurityOptions") -> dict[str, Any]:
+    tokens = {
+        "delegation.token.secret.key": TOKEN_KEY,
+        "delegation.token.expiry.time.ms": TOKEN_VALIDITY_MS,
+        "delegation.token.max.lifetime.ms": TOKEN_LIFETIME_MS,
+        "delegation.token.expiry.check.interval.ms": 2_000,
+    }
     return {
+        **(tokens if security.tokens else {}),
         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT",
         "sasl.enabled.mechanisms": f"SCRAM-SHA-256,SCRAM-SHA-512,{PLAIN}",
         "listener.name.clients.plain.sasl.jaas.config": JAAS,

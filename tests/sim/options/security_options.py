@@ -9,6 +9,12 @@ if TYPE_CHECKING:
 
 PROBABILITY: Final = 0.25
 """Share of the seeds without a hostile client and without power cuts that lose records."""
+TOKENS_PROBABILITY: Final = 0.5
+"""Share of the runs with SASL and ACLs that have delegation tokens."""
+TOKEN_VALIDITY_MS: Final = 3_000
+"""Milliseconds after which a delegation token expires, unless it is renewed."""
+TOKEN_LIFETIME_MS: Final = 12_000
+"""Milliseconds after which a delegation token cannot be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +27,12 @@ class SecurityOptions:
     """Mean time between two attempts of the hostile tenant."""
     change_seconds: float
     """Mean time between two changes of ACLs."""
+    tokens: bool
+    """True if clients use delegation tokens."""
 
     def describe(self) -> str:
         sessions = f"sessions of {self.max_session_ms} ms" if self.max_session_ms else "endless sessions"
-        return f"SASL and ACLs with {sessions}"
+        return f"SASL and ACLs with {sessions}{' and delegation tokens' if self.tokens else ''}"
 
 
 def generate_security(options: "Options", *, wanted: bool | None = None) -> None:
@@ -40,4 +48,5 @@ def generate_security(options: "Options", *, wanted: bool | None = None) -> None
         max_session_ms=rng.choice((0, 2_000, 8_000)),
         think_seconds=rng.choice((0.02, 0.05, 0.15)),
         change_seconds=rng.choice((0.1, 0.3, 1.0)),
+        tokens=rng.random() < TOKENS_PROBABILITY,
     )

@@ -8,6 +8,7 @@ import odradek.cluster.metadata.snapshot
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.session_login import LoginEvent, SessionLogin
+from odradek.broker.security.token_credentials import TokenCredentials
 from odradek.cluster.authorization.index import AclIndex
 from odradek.cluster.authorization.standard import StandardAuthorizer
 from odradek.cluster.metadata.records import AccessControlEntryRecord
@@ -102,6 +103,17 @@ def list_all_transactions(original: Callable[..., list[str]]) -> Callable[..., l
     return permitted
 
 
+def accept_expired_tokens(original: Callable[..., Any]) -> Callable[..., Any]:
+    def account(self: TokenCredentials, *token: Any) -> Any:
+        wall_ms, self._wall_ms = self._wall_ms, lambda: 0
+        try:
+            return original(self, *token)
+        finally:
+            self._wall_ms = wall_ms
+
+    return account
+
+
 BUGS: Final = (
     Planted(
         "ACLs missing in a snapshot of the metadata",
@@ -177,6 +189,15 @@ BUGS: Final = (
         "permitted",
         list_all_transactions,
         ("I19 .*ListTransactions",),
+        security=True,
+    ),
+    Planted(
+        "expired delegation token logs in",
+        TokenCredentials,
+        "account",
+        accept_expired_tokens,
+        ("I20 .*accepted a token",),
+        brokers=3,
         security=True,
     ),
 )

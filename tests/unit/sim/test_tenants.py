@@ -196,3 +196,5 @@ def test_run_with_acls_has_no_finding_and_reaches_its_events() -> None:
     assert result.counters["intrusion refused"]
     assert result.counters["ACL changed"]
     assert result.counters["ACL probe denied"]
+    assert result.counters["login by a token"]
+    assert result.counters["token refused"]

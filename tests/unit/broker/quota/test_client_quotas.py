@@ -18,7 +18,7 @@ from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
-from odradek.cluster.authorizer import AclOperation, Principal
+from odradek.cluster.authorizer import CLUSTER_NODE, AclOperation, Principal
 from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
 from odradek.cluster.controller.messages.topics import TopicName, TopicResult
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -93,6 +93,14 @@ RATES: list[tuple[tuple[EntityPart, ...], float]] = [
 def test_most_specific_quota_applies(count: int) -> None:
     client_quotas = quotas_of(*((entity, "consumer_byte_rate", rate) for entity, rate in RATES[:count]))
     assert client_quotas.fetch_bytes_max(request()) == 10 * RATES[count - 1][1]
+
+
+def test_quota_of_a_user_does_not_apply_to_nodes_with_its_name() -> None:
+    client_quotas = quotas_of((((USER, "cluster"),), "consumer_byte_rate", 1.0))
+    assert client_quotas.fetch_bytes_max(request("cluster")) == 10
+    node = request()
+    node.session.principal = CLUSTER_NODE
+    assert client_quotas.fetch_bytes_max(node) == FETCH_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Final
 from odradek.broker.apis.configs_of_listeners import check_certificates
 from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Remainder, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_configs import (
@@ -40,8 +40,8 @@ def _change(resource: AlterConfigsResource) -> ConfigChange:
     return ConfigChange(resource.resource_type, resource.resource_name, changes, replaces=True)
 
 
-def check(context: QuorumRequestContext, request: AlterConfigsRequest) -> Awaitable[None] | None:
-    return check_certificates(context, request, _change)
+def check(context: QuorumRequestContext, request: AlterConfigsRequest) -> Awaitable[Remainder | None] | None:
+    return check_certificates(context, request, _change, AlterConfigsResourceResponse)
 
 
 def refuse(

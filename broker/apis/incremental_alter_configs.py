@@ -21,7 +21,7 @@ from typing import Final
 from odradek.broker.apis.configs_of_listeners import check_certificates
 from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Remainder, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -52,8 +52,8 @@ def _change(resource: AlterConfigsResource) -> ConfigChange:
     return ConfigChange(resource.resource_type, resource.resource_name, tuple(changes))
 
 
-def check(context: QuorumRequestContext, request: IncrementalAlterConfigsRequest) -> Awaitable[None] | None:
-    return check_certificates(context, request, _change)
+def check(context: QuorumRequestContext, request: IncrementalAlterConfigsRequest) -> Awaitable[Remainder | None] | None:
+    return check_certificates(context, request, _change, AlterConfigsResourceResponse)
 
 
 def refuse(

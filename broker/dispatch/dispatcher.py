@@ -17,7 +17,7 @@ from odradek.broker.dispatch.request_limits import SASL_APIS, charge_bytes_max
 from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.process.unexpected import Unexpected
 from odradek.broker.quorum.forwarding import Forwarding
-from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
+from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Remainder, Routing
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
@@ -298,9 +298,20 @@ class Dispatcher:
                 return Ordered(self._route_after(call, check))
         return self._route_checked(call)
 
-    async def _route_after(self, call: Call, check: Awaitable[None]) -> Any:
-        await check
-        return self._route_checked(call)
+    async def _route_after(self, call: Call, check: Awaitable[Remainder | None]) -> Any:
+        remainder = await check
+        if remainder is None:
+            return self._route_checked(call)
+        whole, call.request = call.request, remainder.request
+        try:
+            response = self._route_checked(call)
+            while not isinstance(response, call.api.response):
+                response = await (response.awaitable if isinstance(response, Ordered) else response)
+        except Exception:
+            call.request = whole  # the response that reports the exception names all elements
+            raise
+        remainder.complete(response)
+        return response
 
     def _route_checked(self, call: Call) -> Any:
         context, session = call.context, call.context.session

@@ -106,6 +106,15 @@ class Gated:
     property_name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """A request without the elements that a check has refused."""
+
+    request: Any
+    complete: Callable[[Any], None]
+    """Add the results of the refused elements to the response."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[C, Q, R]):
     """Row of the API table. `C` is the request context that the handler needs.
@@ -148,10 +157,11 @@ class Api(Generic[C, Q, R]):
     """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce
     requests, are not examined.
     """
-    check: Callable[[C, Q], Awaitable[None] | None] | None = None
+    check: Callable[[C, Q], Awaitable[Remainder | None] | None] | None = None
     """Check a request for the controller on the node that receives it from the client. Raise Refusal.
 
-    If the result is an awaitable, the request, and later ones of its connection, are handled after it.
+    If the result is an awaitable, the request, and later ones of its connection, are handled after it. It can return
+    the part of the request that is forwarded.
     """
     combine: Callable[[Q], Iterator[None]] | None = None
     """Combine elements of a large request that name the same thing, before the request is split.

@@ -17,7 +17,7 @@ from odradek.broker.process.env import Env
 from odradek.broker.tls import certificates
 from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.cluster.controller.messages.settings import ConfigOperation
-from odradek.cluster.metadata.image import RESOURCE_BROKER
+from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -258,6 +258,30 @@ async def test_invalid_dynamic_configuration_is_refused_before_it_is_stored(tmp_
         assert message.startswith("Invalid config value for this broker: ssl.keystore.location: /absent cannot be read")
         assert not node.metadata.image.config(RESOURCE_BROKER, own)
         assert await peer_name(ports(node)["SSL"]) == "node"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+async def test_other_resources_of_a_request_with_an_invalid_certificate_are_changed(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    async with running(tmp_path) as node:
+        own = str(node.config.node_id)
+        resources = [
+            AlterConfigsResource(RESOURCE_BROKER, own, [AlterableConfig(LOCATION, SET, "/absent")]),
+            AlterConfigsResource(RESOURCE_BROKER, "", [AlterableConfig("log.retention.ms", SET, "777")]),
+            AlterConfigsResource(RESOURCE_TOPIC, "absent", [AlterableConfig("retention.ms", SET, "777")]),
+        ]
+        errors = [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        connection = await RawClient.connect("127.0.0.1", ports(node)["PLAINTEXT"])
+        request = IncrementalAlterConfigsRequest([resources[place] for place in order])
+        response = await connection.call(request, 1)
+        connection.close()
+        assert [(each.resource_name, each.error_code) for each in response.responses] == [
+            (resources[place].resource_name, errors[place]) for place in order
+        ]
+        image = node.metadata.image
+        assert image.config(RESOURCE_BROKER, "")["log.retention.ms"] == "777"
+        assert not image.config(RESOURCE_BROKER, own)
 
 
 REFUSED = (

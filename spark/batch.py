@@ -6,9 +6,12 @@ import functools
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
+
 from odradek.spark.columns import ROW_SCHEMA, normalized
 from odradek.spark.errors import Doubtful, InvalidInput, SinkError
 from odradek.spark.exactly_once import Batch, ignore, write_exactly_once
+from odradek.spark.ledger import fingerprint
 from odradek.spark.options import Mode, sink_options
 from odradek.spark.task_writes import reports_of, write_own
 from odradek.spark.tasks import PLACED_COLUMNS, REPORT_SCHEMA, Assignment, assign, outcome_of, write
@@ -55,7 +58,7 @@ def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_
     sink = sink_options(options)
     rows = normalized(df, sink.topic)
     query_id, run_id = query_of(df)
-    batch = Batch(batch_id, query_id, run_id)
+    batch = Batch(batch_id, query_id, run_id, None if query_id is None else plan_of(df, query_id, batch_id))
 
     def job(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
         return run_job(rows, sink, identity, counts)
@@ -92,13 +95,32 @@ def _run_id(df: DataFrame, query_id: str) -> str:
     Spark's job group is the run id, too, until a function of `foreachBatch` sets another one. The session that Spark
     gives to such a function does not list the query among its own, so it is found among those of all sessions.
     """
+    return str(_query(df, query_id).runId().toString())
+
+
+def plan_of(df: DataFrame, query_id: str, batch_id: int) -> str | None:
+    """Return the fingerprint of the source offsets of a batch, or None if this version of Spark does not have them."""
+    log = _query(df, query_id).offsetLog
+    session: Any = df.sparkSession
+    try:
+        planned = log().get(batch_id)
+        if planned.isEmpty():
+            return None
+        content = session._jvm.java.io.ByteArrayOutputStream()
+        log().serialize(planned.get(), content)
+        return fingerprint(str(content.toString("UTF-8")))
+    except Py4JError:
+        return None
+
+
+def _query(df: DataFrame, query_id: str) -> Any:
     session: Any = df.sparkSession
     key = session._jvm.java.util.UUID.fromString(query_id)
     query = session._jsparkSession.sharedState().activeStreamingQueries().get(key)
     if query is None:
         problem = f"Spark does not list the streaming query {query_id} as active, so the run of the batch is unknown"
         raise SinkError(f"{problem}; start the query again")
-    return str(query.runId().toString())
+    return query
 
 
 def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:

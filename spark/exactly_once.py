@@ -65,11 +65,15 @@ STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Identity of a batch. Without a `batch_id`, it has no ledger entry and only one attempt."""
+    """Identity of a batch. Without a `batch_id`, it has no ledger entry and only one attempt.
+
+    `plan` is the fingerprint of its source offsets, or None if it is not known.
+    """
 
     batch_id: int | None
     query_id: str | None
     run_id: str
+    plan: str | None = None
 
 
 def ignore(_step: Step) -> None:
@@ -170,7 +174,7 @@ async def _opened(sink: SinkOptions, batch: Batch) -> Session:
     async with transaction.connection(sink) as cluster:
         if batch.batch_id is not None:
             last = await transaction.read_ledger(cluster, sink, require_stable=False)
-            ledger.is_written(last, batch.batch_id, batch.query_id)
+            ledger.is_written(last, batch.batch_id, batch.query_id, batch.plan)
         return await transaction.open_session(cluster, sink)
 
 
@@ -192,7 +196,7 @@ def is_visible(sink: SinkOptions, last: LedgerEntry | None, batch: Batch, *, is_
     Raise SinkInUse if this run has written another DataFrame with the id of the batch: a query repeats no batch within
     a run.
     """
-    if batch.batch_id is None or not ledger.is_written(last, batch.batch_id, batch.query_id):
+    if batch.batch_id is None or not ledger.is_written(last, batch.batch_id, batch.query_id, batch.plan):
         return False
     if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
         raise repeated_batch(sink, batch)
@@ -234,7 +238,9 @@ async def _finished(sink: SinkOptions, session: Session, outcome: Outcome, batch
         on_step(Step.CHECKED)
         if batch.batch_id is not None:
             tasks = len(session.tasks)  # an entry of mode 2pc had them; the sink may return to it
-            entry = LedgerEntry(batch.batch_id, batch.query_id, batch.run_id, outcome.rows, outcome.checksum, tasks)
+            entry = LedgerEntry(
+                batch.batch_id, batch.query_id, batch.run_id, outcome.rows, outcome.checksum, tasks, batch.plan
+            )
             await transaction.send_ledger(cluster, sink, identity, entry)
         on_step(Step.LEDGER_SENT)
         if batch.batch_id is not None or outcome.rows:

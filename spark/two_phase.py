@@ -145,8 +145,9 @@ async def _finished(
         decision = await _checked(cluster, identities, reports, recovered)
         on_step(Step.CHECKED)
         entry = LedgerEntry(
-            batch.batch_id, batch.query_id, batch.run_id, reports.rows, reports.checksum, len(identities), decision
-        )
+            batch.batch_id, batch.query_id, batch.run_id, reports.rows, reports.checksum, len(identities), batch.plan,
+            decision,
+        )  # fmt: skip
         session.state = SessionState.OPEN
         await transaction.send_ledger(cluster, sink, session.identity, entry)
         on_step(Step.LEDGER_SENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from odradek.client import Cluster, committed_offsets
 from odradek.client.producer.partitioner import partition_of
+from odradek.pipeline.eos.checkpoint import delete_last_commit
 from odradek.spark import BatchFailed, InvalidInput, OdradekDataSource, Step, exactly_once, write_batch
 from odradek.spark.exactly_once import STEPS
 from odradek.spark.ledger import LedgerEntry, decoded
@@ -209,6 +211,38 @@ def test_restarted_query_continues_with_the_batch_that_failed(
     assert (entry.batch_id, entry.query_id) == (1, query.id)
     with pytest.raises(PySparkException, match="was written by query"):
         start(spark, source, f"{checkpoint}-new", options, "").awaitTermination()
+
+
+def copy_all(spark: SparkSession, topics: Topics, topic: str, checkpoint: str, options: dict[str, str]) -> None:
+    """Copy the committed records of a topic in one batch."""
+    stream = spark.readStream.format("odradek").options(
+        **{"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    )
+    rows = stream.load().select("key", "value")
+    writer = rows.writeStream.foreachBatch(lambda df, batch_id: write_batch(df, batch_id, options))
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    ended(query)
+
+
+@pytest.mark.full  # tests/unit/spark/test_ledger.py is the short form
+def test_restored_checkpoint_that_lacks_the_last_batch_is_refused_and_no_row_is_lost(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """The checkpoint plans other rows for the last batch. If the sink skipped the batch, these rows would be lost."""
+    spark.dataSource.register(OdradekDataSource)
+    topic, checkpoint, options = topics.new(), tmp_path / "checkpoint", options_of(topics, topics.new(3, name="out"))
+    topics.write(topic, ["first"])
+    copy_all(spark, topics, topic, str(checkpoint), options)
+    copied = shutil.copytree(checkpoint, tmp_path / "copy")
+    topics.write(topic, ["second"])
+    copy_all(spark, topics, topic, str(checkpoint), options)
+    assert delete_last_commit(checkpoint) == 1
+    copy_all(spark, topics, topic, str(checkpoint), options)  # the same batch
+    assert values(visible(topics, options["topic"])) == [b"first", b"second"]
+    topics.write(topic, ["third"])
+    with pytest.raises(PySparkException, match="batch 1 of the sink has other source offsets"):
+        copy_all(spark, topics, topic, str(copied), options)
+    assert values(visible(topics, options["topic"])) == [b"first", b"second"]
 
 
 def test_stream_writer_writes_each_batch_once(

@@ -7,7 +7,16 @@ import pytest
 
 from odradek.client import CommittedOffset, PreparedTransaction
 from odradek.spark.errors import CheckpointMismatch, SinkError
-from odradek.spark.ledger import NO_BATCH, TASKS_MAX, LedgerEntry, decoded, encoded, is_written
+from odradek.spark.ledger import (
+    FINGERPRINT_DIGITS,
+    NO_BATCH,
+    TASKS_MAX,
+    LedgerEntry,
+    decoded,
+    encoded,
+    fingerprint,
+    is_written,
+)
 from odradek.spark.records import CHECKSUM_MODULUS
 
 ENTRY = LedgerEntry(6, "query-a", "run-1", 500, 2**62)
@@ -26,7 +35,9 @@ def test_entry_without_tasks_has_no_fields_for_them() -> None:
 def test_largest_decision_fits_into_the_metadata_of_an_offset() -> None:
     decision = {task: PreparedTransaction(2**63 - 1 - task, 2**15 - 1) for task in range(TASKS_MAX)}
     run = f"process-{uuid.uuid4()}"
-    entry = LedgerEntry(2**62, str(uuid.uuid4()), run, 10**12, CHECKSUM_MODULUS - 1, TASKS_MAX, decision)
+    entry = LedgerEntry(
+        2**62, str(uuid.uuid4()), run, 10**12, CHECKSUM_MODULUS - 1, TASKS_MAX, "f" * FINGERPRINT_DIGITS, decision
+    )
     assert decoded(encoded(entry)) == entry
     assert len(encoded(entry).metadata) <= 4096
 
@@ -70,3 +81,27 @@ def test_batch_outside_of_a_query_is_refused_in_the_sink_of_a_query() -> None:
 @pytest.mark.parametrize(("batch_id", "written"), [(5, True), (6, True), (7, False)])
 def test_ids_outside_of_a_query_increase(batch_id: int, written: bool) -> None:
     assert is_written(replace(ENTRY, query_id=None), batch_id, None) is written
+
+
+OFFSETS = """v1
+{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{}}
+{"flights":{"0":%d}}"""
+
+
+def test_fingerprint_depends_on_the_source_offsets_alone() -> None:
+    assert fingerprint(OFFSETS % (1, 23)) == fingerprint(OFFSETS % (2, 23))
+    assert fingerprint(OFFSETS % (1, 23)) != fingerprint(OFFSETS % (1, 24))
+    assert fingerprint("v1\n{}") is None
+
+
+@pytest.mark.parametrize(("stored", "planned"), [("a", "a"), (None, "a"), ("a", None)])
+def test_repeated_batch_with_the_same_or_an_unknown_plan_is_written(stored: str | None, planned: str | None) -> None:
+    entry = replace(ENTRY, plan=stored)
+    assert decoded(encoded(entry)) == entry
+    assert is_written(entry, 6, "query-a", planned)
+
+
+def test_repeated_batch_with_another_plan_is_refused() -> None:
+    with pytest.raises(CheckpointMismatch, match="batch 6 of the sink has other source offsets"):
+        is_written(replace(ENTRY, plan="a"), 6, "query-a", "b")
+    assert not is_written(replace(ENTRY, plan="a"), 7, "query-a", "b")

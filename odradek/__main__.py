@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from odradek.commands.late_types import convert_late
 from odradek.local.output import FAILED, errors
 from odradek.source_commit import source_commit
 from odradek.version import __version__
@@ -110,6 +111,7 @@ def panel_of(name: str) -> str:
     return next((panel for panel, names in PANELS.items() if name in names), OTHER_PANEL)
 
 
+convert_late()
 app = typer.Typer(
     cls=Commands,
     help="Odradek: a Kafka-compatible broker cluster with transactions.",

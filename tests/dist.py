@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -96,13 +96,13 @@ def simulate(uv: Path, wheel: Path, folder: Path) -> None:
     report = run(python, "-m", "pytest", "-q", "test_invoices.py", cwd=project, exit_code=1)
     replay = re.search(r"^replay: python (-m odradek.simulation test_invoices.py:.*)$", report, re.MULTILINE)
     finding = re.search(r"^  finding: (input b'order \d+' of orders is 2 times in invoices)$", report, re.MULTILINE)
-    if replay is None or finding is None:
+    trace = re.search(r"^reduced to .* (trace \w+), in ", report, re.MULTILINE)
+    if replay is None or finding is None or trace is None:
         raise StepFailed(f"the simulation does not find the bug of the example:\n{report}")
-    trace = report.partition("reduced to ")[2].partition(", in ")[0].rpartition(", ")[2]
     replayed = run(python, *shlex.split(replay[1]), cwd=project, exit_code=1)
-    if finding[1] not in replayed or trace not in replayed:
+    if finding[1] not in replayed or trace[1] not in replayed:
         raise StepFailed(f"the command does not replay the finding: python {replay[1]}")
-    print(f"simulation outside of the tree: found and replayed: {finding[1]}, {trace}", flush=True)
+    print(f"simulation outside of the tree: found and replayed: {finding[1]}, {trace[1]}", flush=True)
 
 
 def main() -> int:

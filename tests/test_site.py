@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.browser import chromium
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -74,6 +76,18 @@ def test_pages_and_styles_load_nothing_from_other_hosts(site: Path) -> None:
 def test_search_index_is_local_and_has_each_page(site: Path) -> None:
     index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     assert [page for page in PAGES if f'"{rendered_name(page)}"' not in index] == []
+
+
+@pytest.mark.full
+def test_search_finds_a_page_in_a_browser_without_a_network(site: Path) -> None:
+    with chromium() as browser:
+        browser.use(site.as_uri())
+        browser.open("/how-to/backup.html")
+        browser.script("document.querySelector('#__search').click()")
+        browser.fill("input.md-search__input", "rolling")
+        browser.wait(lambda: browser.count(".md-search-result__item"), "a result of the search")
+        assert browser.requested_hosts() == set()
+        assert browser.errors() == []
 
 
 def rendered_name(page: Path) -> str:

@@ -6,6 +6,7 @@ Typer converts each value by pydantic, also absent values and defaults, which ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,12 @@ class LateParam(RuntimeParam):
         info = self.parameter_info
         if self.annotation is Path and not info.exists and not info.resolve_path and info.file_okay and info.dir_okay:
             return Path(value)
+        if self.annotation == list[str]:
+            return list(value)
+        if isinstance(self.annotation, type) and issubclass(self.annotation, StrEnum):
+            known = {str(each): each for each in self.annotation}
+            if value in known:
+                return known[value]
         return build_runtime_param(self.descriptor).coerce(value, param=param, ctx=ctx)
 
 

@@ -25,17 +25,19 @@ def command(
     path: Path = Path("default"),
     existing: Annotated[Path | None, typer.Option(exists=True)] = None,
     name: str | None = None,
+    words: Annotated[list[str] | None, typer.Option()] = None,
 ) -> None:
-    seen[:] = [kind, numbers, count, path, existing, name]
+    seen[:] = [kind, numbers, count, path, existing, name, words]
 
 
 def test_values_have_the_types_of_their_annotations(tmp_path: Path) -> None:
     words = ["topic", "--numbers", "1", "--numbers", "2", "--count", "3", "--path", "p", "--existing", str(tmp_path)]
-    assert CliRunner().invoke(app, [*words, "--name", "n"]).exit_code == 0
-    assert seen == [Kind.TOPIC, [1, 2], 3, Path("p"), tmp_path, "n"]
+    assert CliRunner().invoke(app, [*words, "--name", "n", "--words", "a", "--words", "b"]).exit_code == 0
+    assert seen == [Kind.TOPIC, [1, 2], 3, Path("p"), tmp_path, "n", ["a", "b"]]
     assert CliRunner().invoke(app, ["group"]).exit_code == 0
-    assert [seen[0], *seen[2:]] == [Kind.GROUP, 7, Path("default"), None, None]
+    assert [seen[0], *seen[2:-1]] == [Kind.GROUP, 7, Path("default"), None, None]
     assert not seen[1]
+    assert not seen[-1]
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ async def described_transactions(fan_out: FanOut, listed: Listed) -> list[Transa
 
 def _description(state: describe_messages.TransactionState, node_id: int) -> TransactionDescription:
     client_id, address, idle_ms = client_fields(state.unknown_tagged_fields)
+    is_open = state.transaction_state in OPEN_STATES and state.transaction_start_time_ms >= 0
     return TransactionDescription(
         state.transactional_id,
         state.transaction_state,
@@ -169,7 +170,7 @@ def _description(state: describe_messages.TransactionState, node_id: int) -> Tra
         client_id or None,
         node_id,
         state.transaction_timeout_ms,
-        state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        state.transaction_start_time_ms if is_open else None,  # brokers return the begin of an ended transaction, too
         [TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions],
         address,
         idle_ms,

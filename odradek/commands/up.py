@@ -122,7 +122,8 @@ def up(
       odradek up --brokers 1 --set num.partitions=6
 
       odradek up --broker 1:broker.rack=a --broker 2:broker.rack=b
-      odradek up --broker 1:listeners=LAN://0.0.0.0:9192 --broker 1:advertised.listeners=LAN://192.0.2.7:9192
+
+      odradek up --broker 1:listeners=LAN://192.0.2.7:9192
     """
     cluster = ClusterDirectory(directory)
     enabled = (TWO_PHASE_COMMIT,) if two_phase_commit else ()

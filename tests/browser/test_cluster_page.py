@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.browser import Browser
 
 BACKGROUND: Final = "getComputedStyle(document.documentElement).backgroundColor"
@@ -33,3 +35,11 @@ def test_colors_follow_the_system_until_they_are_switched(browser: Browser) -> N
     browser.wait(lambda: browser.script(BACKGROUND) == light, "light colors")
     browser.open("/cluster")
     assert browser.script(BACKGROUND) == light
+
+
+def test_pictures_of_the_cluster(browser: Browser, picture: Callable[[str], None]) -> None:
+    browser.open("/cluster")
+    picture("cluster")
+    browser.dark(on=True)
+    browser.open("/topology")
+    picture("topology-dark")

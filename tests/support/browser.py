@@ -63,6 +63,10 @@ class Browser:
         """Return the visible text of the first element that a selector finds."""
         return str(self.driver.find_element(By.CSS_SELECTOR, selector).text)
 
+    def attribute(self, selector: str, name: str) -> str:
+        """Return an attribute of the first element that a selector finds."""
+        return str(self.driver.find_element(By.CSS_SELECTOR, selector).get_attribute(name))
+
     def row_with(self, text: str) -> str:
         """Return the text of the first row of a table that has this text."""
         self.wait_for_text(text, "main")

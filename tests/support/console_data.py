@@ -21,9 +21,9 @@ HANGING: Final = "orders"
 PARTITIONS: Final = 3
 COMMITTED, ABORTED, OPEN = range(PARTITIONS)
 """Partition of `payments` whose newest transaction has this state."""
-MARKUP: Final = (
-    '<img src=x id=injected onerror="window.injected=1">{{7*7}}</script><script>window.injected=1</script>\'"&amp;'
-)
+MARKUP: Final = '<img src=x id=injected onerror="window.injected=1">{{9973*9967}}</script><script>window.injected=1</script>\'"&amp;'
+EVALUATED: Final = "99400891"
+"""Value of the expression in MARKUP, for a template that evaluates it."""
 OPEN_ID: Final = "payments-open"
 GROUP: Final = "settlement"
 TIME_OUT_MS: Final = 900_000
@@ -75,7 +75,7 @@ def transactions(bootstrap: str) -> Iterator[None]:
     hostile.commit_transaction(TIMEOUT_S)
     open_transaction = _producer(bootstrap, OPEN_ID)
     _produce(open_transaction, OPEN, range(9, 12))
-    members = [_member(bootstrap, GROUP, PAYMENTS), _member(bootstrap, MARKUP, HOSTILE)]
+    members = [_member(bootstrap, GROUP, PAYMENTS, PARTITIONS), _member(bootstrap, MARKUP, HOSTILE, 1)]
     try:
         yield
     finally:
@@ -84,8 +84,8 @@ def transactions(bootstrap: str) -> Iterator[None]:
         open_transaction.abort_transaction(TIMEOUT_S)
 
 
-def _member(bootstrap: str, group: str, topic: str) -> Consumer:
-    """Return a member of a group that has committed an offset of partition 0."""
+def _member(bootstrap: str, group: str, topic: str, partitions: int) -> Consumer:
+    """Return a member of a group that has committed offset 1 of each partition."""
     member = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -99,5 +99,5 @@ def _member(bootstrap: str, group: str, topic: str) -> Consumer:
     )
     member.subscribe([topic])
     assert member.consume(1, TIMEOUT_S)
-    member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    member.commit(offsets=[TopicPartition(topic, index, 1) for index in range(partitions)], asynchronous=False)
     return member

@@ -21,7 +21,10 @@ HANGING: Final = "orders"
 PARTITIONS: Final = 3
 COMMITTED, ABORTED, OPEN = range(PARTITIONS)
 """Partition of `payments` whose newest transaction has this state."""
-MARKUP: Final = '<img src=x id=injected onerror="window.injected=1">{{9973*9967}}</script><script>window.injected=1</script>\'"&amp;'
+MARKUP: Final = (
+    '<img src=x id=injected onerror="window.injected=1">{{9973*9967}}'
+    "</script><script>window.injected=1</script>'\"&amp;"
+)
 EVALUATED: Final = "99400891"
 """Value of the expression in MARKUP, for a template that evaluates it."""
 OPEN_ID: Final = "payments-open"

@@ -26,6 +26,8 @@ MARKERS: Final = 0.2
 BAND_ALPHA: Final = 0.3
 LABEL_MINUTES: Final = 4.0
 """Distance of a number from its dot."""
+DOT_MINUTES: Final = 3.0
+"""Distance of a dot from the border, so that the whole dot is visible."""
 LIST_LINE: Final = 0.05
 """Height of a line of a list, relative to the axes."""
 Series = list[tuple[float, int]]
@@ -141,7 +143,7 @@ def delays(figure: Any, found: pd.DataFrame, airlines: Mapping[str, str]) -> Non
         own = found[found["origin"] == origin]
         positions = [rows[carrier] for carrier in own["carrier"]]
         axes.hlines(positions, own["mean"], own["p95"], color=FAINT, linewidth=1.2)
-        axes.plot(own["mean"], positions, "o", color=BLUE, label="mean", clip_on=False)
+        axes.plot(own["mean"], positions, "o", color=BLUE, label="mean")
         axes.plot(own["p95"], positions, "D", color=ORANGE, label="95th percentile")
         for position, value in zip(positions, own["p95"], strict=True):
             axes.text(value + LABEL_MINUTES, position, f"{value:.0f}", va="center", fontsize=SMALL_POINTS, color=INK)
@@ -152,6 +154,6 @@ def delays(figure: Any, found: pd.DataFrame, airlines: Mapping[str, str]) -> Non
         axes.grid(axis="y", color=LINE)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-    charts[0].set_xlim(min(0.0, found["mean"].min()), order.max() * 1.12 + LABEL_MINUTES)
+    charts[0].set_xlim(min(0.0, found["mean"].min()) - DOT_MINUTES, order.max() * 1.12 + LABEL_MINUTES)
     figure.suptitle("Departure delay by airline, as the Spark job computed it", x=0.01, ha="left")
     figure.legend(*charts[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)

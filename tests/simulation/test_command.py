@@ -38,7 +38,8 @@ def test_decorated_test_fails_with_a_smaller_failure_that_replays(monkeypatch: p
     assert re.search(r"^  fault: .* crash application 1", report, re.MULTILINE)
     assert "application-1  crashes" in report
     finding = re.findall(r"^  (finding: .*)$", report, re.MULTILINE)[0]
-    replay = re.findall(r"^replay: python -m odradek.simulation (.*)$", report, re.MULTILINE)[0]
+    # Spark adds its folder to sys.path of the process, and the replay then has it in PYTHONPATH.
+    replay = re.findall(r"^replay: (?:PYTHONPATH=\S+ )?python -m odradek.simulation (.*)$", report, re.MULTILINE)[0]
     trace = re.findall(r"^reduced to .* (trace \w+)", report, re.MULTILINE)[0]
     # In this process, other tests have run the module, and its checker would find that.
     command = [sys.executable, "-m", "odradek.simulation", *shlex.split(replay)]

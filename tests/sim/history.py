@@ -76,6 +76,8 @@ class Operation:
     coordinated_at_request: bool = False
     """True if the responding broker was the coordinator when it received the request."""
     stable: bool = False
+    deposed: bool = False
+    """True if the responding broker was no longer the leader, by the controller."""
 
     def before(self, other: "Operation") -> bool:
         """Return True if this operation completed before `other` was invoked."""

@@ -187,6 +187,11 @@ class Monitor:
                     findings, best = number, rank
         return findings
 
+    def is_deposed(self, partition: Partition, number: int) -> bool:
+        """Return True if the controller has named another leader, or none, since the host became leader."""
+        state = self.metadata.partitions.get(partition)
+        return state is not None and state.leader != number
+
     def log(self, partition: Partition) -> ReplicaLog:
         return self.hosts[self.authoritative_host(partition)].log(partition)
 

@@ -71,7 +71,8 @@ class Reader(Client):
             return self.settle(operation, response.error_code)
         result = response.responses[0].partitions[0]
         if result.error_code != NONE:
-            return self.settle(operation, result.error_code)
+            deposed = self.world.monitor.is_deposed(partition, node)
+            return self.settle(operation, result.error_code, deposed=deposed)
         aborted = [
             (transaction.producer_id, transaction.first_offset) for transaction in result.aborted_transactions or ()
         ]

@@ -188,7 +188,7 @@ class Monitor:
         return findings
 
     def is_deposed(self, partition: Partition, number: int) -> bool:
-        """Return True if the controller has named another leader, or none, since the host became leader."""
+        """Return True if the host is not the leader by the last committed metadata, whatever the host itself knows."""
         state = self.metadata.partitions.get(partition)
         return state is not None and state.leader != number
 

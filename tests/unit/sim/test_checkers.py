@@ -9,7 +9,7 @@ from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.visibility import consumer_view
-from tests.sim.history import ADD, DECIDE, FAIL, INFO, INIT, LIST, OK
+from tests.sim.history import ADD, DECIDE, FAIL, FETCH, INFO, INIT, LIST, OK
 from tests.sim.workloads.encode import encode_batch, encode_marker
 from tests.sim.world import LateFrame
 from tests.support.sim_case import P0, P1, PID, TID, Case, values
@@ -86,6 +86,10 @@ def skipped(case: Case) -> None:
 def skipped_by_dirty_reader(case: Case) -> None:
     abort_second(case)
     case.read(P0, 0, 4, (0, "a"), isolation=0)
+
+
+def out_of_range(case: Case, *, deposed: bool = False) -> None:
+    case.op(FETCH, outcome=INFO, partition=P0, offset=9, error=1, deposed=deposed)
 
 
 def read_other_value(case: Case) -> None:
@@ -271,6 +275,7 @@ def transaction_state(case: Case) -> None:
         (skipped, "I4 skipped"),
         (skipped_by_dirty_reader, "I4 skipped"),
         (read_other_value, "I3 read"),
+        (out_of_range, "I4 refused read: error 1"),
         (torn, "I6 torn"),
         (commit_lost, "I6 commit lost"),
         (abort_lost, "I6 abort lost"),
@@ -311,6 +316,12 @@ def test_each_violation_is_reported(violate: Callable[[Case], None], finding: st
     case = Case().good()
     violate(case)
     assert any(finding in reported for reported in case.findings()), case.findings()
+
+
+def test_deposed_leader_may_lack_an_offset_of_its_successor() -> None:
+    case = Case().good()
+    out_of_range(case, deposed=True)
+    assert case.findings() == []
 
 
 def test_kept_transaction_is_no_violation() -> None:

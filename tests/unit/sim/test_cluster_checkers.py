@@ -220,6 +220,13 @@ def test_acknowledgment_counts_holders_of_the_copy_of_its_sender() -> None:
     assert "offset 1 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
 
 
+def test_all_brokers_but_the_leader_of_the_controller_are_deposed() -> None:
+    watched = Watched()
+    assert not watched.monitor.is_deposed(PLACE, 1)  # the metadata do not have the partition yet
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    assert [watched.monitor.is_deposed(PLACE, number) for number in (1, 2, 3)] == [False, True, True]
+
+
 def test_copy_of_another_epoch_does_not_count_as_holder() -> None:
     watched = Watched()
     watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))

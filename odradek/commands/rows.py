@@ -102,7 +102,7 @@ def blocked_row(blocked: BlockedPartition) -> Row:
             row |= {
                 "since": moment(blocked.producer.last_timestamp),
                 "client_id": blocked.producer.client_id,
-                "address": blocked.producer.address,
+                "client_host": blocked.producer.address,
             }
         else:
             transaction = transaction_row(blocked.transaction)

@@ -16,8 +16,9 @@ from odradek.client import (
     blocked_partitions,
 )
 from odradek.commands.rows import blocked_row
+from odradek.commands.txns import BLOCKING
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.extensions import DESCRIBED_ADDRESS_TAG, DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -51,6 +52,7 @@ from tests.support.fake_kafka import FakeKafka, Fault, run
 
 if TYPE_CHECKING:
     from odradek.client import BlockedPartition, PartialResult
+    from odradek.commands.rows import Row
 
 TOPIC, ID, PRODUCER_ID = "t", "id", 7
 STABLE, HIGH = 3, 9
@@ -73,7 +75,7 @@ def producers(first_offset: int = STABLE) -> DescribeProducersResponse:
         coordinator_epoch=-1,
         current_txn_start_offset=first_offset,
         last_timestamp=5,
-        unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
+        unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"), (DESCRIBED_ADDRESS_TAG, b"192.0.2.1")),
     )
     completed = ProducerState(producer_id=8, current_txn_start_offset=-1)
     row = PartitionResponse(partition_index=0, active_producers=[completed, state])
@@ -115,6 +117,11 @@ def blocked(kafka: FakeKafka) -> PartialResult[BlockedPartition]:
     return run(kafka, test())
 
 
+def printed(row: BlockedPartition) -> Row:
+    """Return the row that `odradek txns blocking` prints."""
+    return BLOCKING.row(blocked_row(row))
+
+
 @pytest.mark.parametrize(
     ("state", "timeout_ms", "expected"),
     [
@@ -136,7 +143,7 @@ def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
     assert row.transaction is not None
     assert (row.transaction.transactional_id, row.transaction.client_id, row.transaction.coordinator) == (ID, "app", 3)
     assert row.transaction.partitions == [TopicPartition(TOPIC, 0)]
-    shown = blocked_row(row)
+    shown = printed(row)
     assert (shown["condition"], shown["client_id"]) == (expected.value, "app")
     assert (shown["times_out"] == "never") is (timeout_ms == NEVER_TIMES_OUT_MS)
 
@@ -149,8 +156,9 @@ def test_a_transaction_that_no_coordinator_knows_in_this_partition_is_hanging(
     [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.transaction) == (HolderState.HANGING, None)
     assert row.producer is not None
-    assert (row.producer.client_id, row.producer.address) == ("app", None)
-    assert blocked_row(row)["client_id"] == "app"
+    assert (row.producer.client_id, row.producer.address) == ("app", "192.0.2.1")
+    shown = printed(row)
+    assert (shown["condition"], shown["client_id"], shown["client_host"]) == ("hanging", "app", "192.0.2.1")
 
 
 def test_producers_of_partitions_that_are_not_held_back_are_not_requested(kafka: FakeKafka) -> None:
@@ -173,6 +181,7 @@ def test_without_all_coordinators_the_state_is_unknown(
     kafka_with_open_transaction.script(ListTransactionsRequest, step, *[ListTransactionsResponse()] * 2)
     result = blocked(kafka_with_open_transaction)
     assert [row.state for row in result.rows] == [HolderState.UNKNOWN]
+    assert printed(result.rows[0])["condition"] == "unknown"
     assert len(result.unreachable) == 1
 
 
@@ -182,6 +191,7 @@ def test_a_transaction_that_ends_meanwhile_has_no_holder(kafka_with_open_transac
     kafka_with_open_transaction.script(DescribeProducersRequest, DescribeProducersResponse())
     [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.producer) == (HolderState.ENDED, None)
+    assert printed(row)["condition"] == "just ended"
 
 
 @pytest.mark.parametrize("later", [producers(-1), producers(STABLE + 1), DescribeProducersResponse()])

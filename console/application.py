@@ -32,7 +32,7 @@ PAGES: Final = (login, cluster, topics, records, topology, transactions, groups,
 def application(settings: Settings) -> Starlette:
     """Return the console. Routes that change the cluster exist only with `allow_actions`.
 
-    Raise InvalidArgument if the address of the schema registry is malformed.
+    Raise InvalidArgument if an address of the schema registry or of metrics is malformed.
     """
     routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=STATIC), name="static")]
     for page in PAGES:

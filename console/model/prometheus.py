@@ -28,7 +28,7 @@ Scrape = dict[str, list[MetricSample]]
 
 
 def parse(text: str, names: Collection[str]) -> Scrape:
-    """Return the samples of the named metrics. Lines that do not have the format, and NaN, are left out."""
+    """Return the samples of the named metrics. Malformed lines, NaN and infinite values are left out."""
     found: Scrape = {}
     kept = 0
     for line in text.splitlines():
@@ -56,4 +56,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None

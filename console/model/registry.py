@@ -7,11 +7,10 @@ import json
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from odradek.client.errors import InvalidArgument
 from odradek.console.model.avro import AvroUndecodable, parsed_schema
+from odradek.console.model.http_address import parse_http_address
 
 if TYPE_CHECKING:
     from fastavro.types import Schema
@@ -33,13 +32,11 @@ class SchemaRegistry:
         url: Address, `http://` or `https://`.
 
     Raises:
-        InvalidArgument: The address is not of that form.
+        InvalidArgument: The address is malformed.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InvalidArgument(f"the address {url} of the schema registry is not http:// or https://")
+        parse_http_address(url, "--schema-registry")
         self._url = url.rstrip("/")
         self._found: dict[int, tuple[asyncio.Task[Schema], float]] = {}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector
 
 from odradek.console.model.charts import METRIC_NAMES, broker_values
+from odradek.console.model.http_address import parse_http_address
 from odradek.console.model.prometheus import parse
 from odradek.console.model.series import INTERVAL_S, History, Rates
 
@@ -30,13 +32,16 @@ class Scraper:
 
     Args:
         urls: Addresses of metrics. None of them follows a redirect or uses a proxy.
+
+    Raises:
+        InvalidArgument: An address is malformed.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.history = History()
         self.errors: dict[str, str] = {}
         """Reason by address, for each broker whose last scrape failed."""
-        self._urls = {urlsplit(url).netloc or url: url for url in urls}
+        self._urls = _by_name(urls)
         self._rates = Rates()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,7 +74,7 @@ class Scraper:
         scrapes: dict[str, Scrape] = {}
         errors: dict[str, str] = {}
         for name, result in zip(self._urls, found, strict=True):
-            if isinstance(result, OSError | ValueError):
+            if isinstance(result, OSError | HTTPException | ValueError):
                 errors[name] = str(result) or type(result).__name__
             elif isinstance(result, BaseException):
                 raise result
@@ -80,15 +85,22 @@ class Scraper:
         self.history.add(at_s, broker_values(scrapes, at_s, self._rates, self.history))
 
 
+def _by_name(urls: Sequence[str]) -> dict[str, str]:
+    """Return addresses by the names of their series: host and port, or the whole address if others have the same."""
+    hosts = {url: parse_http_address(url, "--prometheus").netloc for url in urls}
+    shared = Counter(hosts.values())
+    return {url if shared[host] > 1 else host: url for url, host in hosts.items()}
+
+
 def scrape(url: str) -> Scrape:
-    """Return the metrics of a broker that the charts use. Raise OSError or ValueError if they cannot be read."""
+    """Return the metrics of a broker that the charts use.
+
+    Raise OSError, HTTPException or ValueError if they cannot be read.
+    """
     opener = OpenerDirector()
     for handler in (HTTPHandler(), HTTPSHandler()):
         opener.add_handler(handler)
-    opened = opener.open(url, timeout=SCRAPE_TIMEOUT_S)
-    if opened is None:
-        raise ValueError(f"{url} is not an address of HTTP")
-    with opened as response:
+    with opener.open(url, timeout=SCRAPE_TIMEOUT_S) as response:
         if response.status != HTTPStatus.OK:
             raise ValueError(f"the response has the status {response.status}")
         data = response.read(SCRAPE_BYTES_MAX + 1)

@@ -154,10 +154,10 @@ def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
     A page of another site can make its own name resolve to the console's address (DNS rebinding), but it cannot change
     the header, which has that name.
     """
-    name = (urlsplit(f"//{host}").hostname or "") if not set(host) & set("/?#@\\") else ""
-    if name == "localhost" or name in {each.lower() for each in allowed}:
-        return True
     try:
+        name = (urlsplit(f"//{host}").hostname or "") if not set(host) & set("/?#@\\") else ""
+        if name == "localhost" or name in {each.lower() for each in allowed}:
+            return True
         ipaddress.ip_address(name)
     except ValueError:
         return False

@@ -43,6 +43,7 @@ kafka_network_requestmetrics_totaltime_seconds_bucket{request="Produce",le="0.01
 kafka_network_requestmetrics_totaltime_seconds_bucket{request="Produce",le="+Inf"} 100
 kafka_server_brokertopicmetrics_bytesin_total{topic="a\\"b\\\\n\\n,}"} 4 1700000000000
 odradek_transactions_committed_total NaN
+odradek_transactions_aborted_total +Inf
 other_metric 3
 odradek_byte_budget_used_bytes
 odradek_event_loop_lag_max_seconds 1e-3
@@ -56,6 +57,7 @@ def test_metrics_of_prometheus_are_parsed_with_escapes() -> None:
     assert (row.labels, row.value) == ({"topic": 'a"b\\n\n,}'}, 4)
     assert "other_metric" not in found
     assert "odradek_transactions_committed_total" not in found
+    assert "odradek_transactions_aborted_total" not in found
     assert "odradek_byte_budget_used_bytes" not in found
 
 

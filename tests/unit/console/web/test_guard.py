@@ -26,6 +26,7 @@ SETTINGS = Settings(f"127.0.0.1:{free_port()}")
         ("evil.example@127.0.0.1", False),
         ("127.0.0.1/evil.example", False),
         ("", False),
+        ("[::1", False),
     ],
 )
 def test_host_is_an_address_or_a_name_of_the_console(host: str, expected: bool) -> None:

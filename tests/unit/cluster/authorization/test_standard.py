@@ -258,6 +258,20 @@ def test_acls_of_a_snapshot_are_indexed_before_its_image_is_published(monkeypatc
     assert allows(made, Op.WRITE)
 
 
+@pytest.mark.parametrize(("offset", "ids"), [(150, (8,)), (100, (8, 9))])
+def test_acls_of_a_snapshot_that_was_not_completed_are_not_used(offset: int, ids: tuple[int, ...]) -> None:
+    """The log reaches `offset` after the snapshot at offset 100 was given up."""
+    made, cache = StandardAuthorizer(), MetadataCache()
+    cache.prepare_snapshots(made.prepare)
+    cache.subscribe(made.on_metadata)
+    given_up = (None, encode_record(acl_record(UUID(int=7), acl(Op.WRITE))))
+    cache.on_snapshot(EpochEnd(1, 101)).take([LogBatch(0, 0, 1, (given_up,))])
+    in_log = tuple((None, encode_record(acl_record(UUID(int=number), acl(Op.READ, f"{number}")))) for number in ids)
+    cache.on_committed([LogBatch(offset - len(ids) + 1, offset, 1, in_log)])
+    assert cache.image.offset == offset
+    assert (allows(made, Op.READ, "8"), allows(made, Op.WRITE)) == (True, False)
+
+
 def test_nested_prefixes_need_no_pass_over_them() -> None:
     lines = {
         count: executed_lines(authorizer(*(acl(Op.READ, "a" * n, prefixed=True) for n in range(1, count))), "a" * 249)

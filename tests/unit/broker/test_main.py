@@ -60,6 +60,16 @@ def start_broker(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", 
     return process, process.stdout.readline()
 
 
+def request_stop(process: "subprocess.Popen[str]", method: str) -> None:
+    """End the standard input of a broker, or send it the signal that `method` names."""
+    if method == "stdin":
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    else:
+        process.send_signal(getattr(signal, method))
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "line"),
     [
@@ -100,12 +110,7 @@ def test_broker_prints_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: 
         second = run_broker("--set", f"log.dirs={tmp_path}", *SINGLE_LISTENER)
         assert second.returncode == 1
         assert second.stderr.splitlines()[-1] == f"{tmp_path}: the directory is in use by another process"
-        if stop_method == "stdin":
-            assert process.stdin is not None
-            process.stdin.close()
-            process.stdin = None
-        else:
-            process.send_signal(getattr(signal, stop_method))
+        request_stop(process, stop_method)
         out, err = process.communicate(timeout=STARTS_WITHIN_S)
     finally:
         process.kill()
@@ -138,12 +143,7 @@ def test_broker_stops_while_it_waits_for_the_controllers(tmp_path: Path, stop_me
         )
         try:
             with silent.accept()[0]:
-                assert process.stdin is not None
-                if stop_method == "stdin":
-                    process.stdin.close()
-                    process.stdin = None
-                else:
-                    process.send_signal(getattr(signal, stop_method))
+                request_stop(process, stop_method)
                 _, err = process.communicate(timeout=STARTS_WITHIN_S)
         finally:
             process.kill()

@@ -18,7 +18,7 @@ from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.cluster.metadata.image import RESOURCE_BROKER
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schema import replace_fields
+from odradek.protocol.schema import Struct, replace_fields
 
 R = TypeVar("R", bound=Resource)
 
@@ -73,6 +73,7 @@ async def _check(
 def _remainder(
     request: Request[R], position: int, result: Callable[[int, str | None, int, str], Any], message: str
 ) -> Remainder:
+    assert isinstance(request, Struct)
     resource = request.resources[position]
     refused = result(ErrorCode.INVALID_REQUEST, message, resource.resource_type, resource.resource_name)
 
@@ -80,4 +81,4 @@ def _remainder(
         response.responses.insert(position, refused)
 
     resources = [*request.resources[:position], *request.resources[position + 1 :]]
-    return Remainder(replace_fields(request, resources=resources), complete)  # type: ignore[type-var]
+    return Remainder(replace_fields(request, resources=resources), complete)

@@ -176,7 +176,7 @@ class ClientQuotas:
             return None
         principal, client_id = context.session.principal, context.client_id or ""
         if principal.kind != ANONYMOUS.kind:
-            return None  # a node, whose name a user can have, too
+            return None  # a node; a user can have the same name
         user = principal.name
         for entity, quota_key in _candidates(user, client_id):
             limit = limits.get(entity)

@@ -23,7 +23,7 @@ from odradek.protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, Decoys, Sc
 from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer, parse_client_first
 
 DECOY_KEY_BITS: Final = 256
-"""Random bits of the key of the decoys in a cluster without a secret. Each node then stores its own key."""
+"""Random bits of the key of the decoys in a cluster without a secret. Each node has its own key there."""
 AccountOf = Callable[[ScramMechanism, ClientFirst], Account | None]
 """Return the SCRAM credential of the user that a first message names, or None if there is none."""
 
@@ -50,6 +50,12 @@ class Mechanisms:
             self.decoys = self.secret.decoys
         else:
             self.decoys = Decoys(self.random_bits(DECOY_KEY_BITS).to_bytes(DECOY_KEY_BITS // 8))
+
+    @property
+    def scram(self) -> list[ScramMechanism]:
+        """The SCRAM mechanisms that at least one listener has for clients."""
+        enabled = {name for settings in self.settings.values() for name in settings.mechanisms}
+        return [mechanism for name, mechanism in SCRAM_MECHANISMS.items() if name in enabled]
 
     def names(self, listener: Listener) -> list[str]:
         """Return the mechanisms that SaslHandshake lists: those for clients, or that of nodes if clients have none."""

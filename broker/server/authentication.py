@@ -11,7 +11,7 @@ from odradek.broker.security.mechanisms import Mechanisms, scram_account
 from odradek.broker.security.token_credentials import TokenCredentials
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
-from odradek.protocol.sasl.scram import SCRAM_MECHANISMS, Decoys
+from odradek.protocol.sasl.scram import Decoys
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.disk.port import Disk
@@ -30,10 +30,8 @@ def authentication_of(
         secret=secret,
     )
     rules = token_rules(config)
-    enabled = {name for settings in mechanisms.settings.values() for name in settings.mechanisms}
-    scram = [mechanism for name, mechanism in SCRAM_MECHANISMS.items() if name in enabled]
-    if rules.enabled and scram:
-        mechanisms.tokens = TokenCredentials(rules, metadata, scram, mechanisms.decoys, env.clock.wall_ms)
+    if rules.enabled and mechanisms.scram:
+        mechanisms.tokens = TokenCredentials(rules, metadata, mechanisms.scram, mechanisms.decoys, env.clock.wall_ms)
     return Authentication(mechanisms, env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms)
 
 
@@ -43,8 +41,7 @@ def start_authentication(authentication: Authentication, env: Env, tasks: Tasks,
     The node has claimed `directory`. Raise OSError.
     """
     mechanisms = authentication.mechanisms
-    mechanisms_of_all = {name for settings in mechanisms.settings.values() for name in settings.mechanisms}
-    if mechanisms.secret is None and mechanisms_of_all & SCRAM_MECHANISMS.keys():
+    if mechanisms.secret is None and mechanisms.scram:
         _keep_decoys(mechanisms.decoys, env.disk, directory.path_of(DECOYS))
     if mechanisms.tokens is not None:
         tasks.spawn(mechanisms.tokens.run(env.disk.with_own_thread().in_thread), "credentials of delegation tokens")
@@ -63,9 +60,9 @@ def start_authentication(authentication: Authentication, env: Env, tasks: Tasks,
 
 
 def _keep_decoys(decoys: Decoys, disk: Disk, path: str) -> None:
-    """Use the key of the decoys that an earlier start has stored, or store the one of this start.
+    """Use the key of the decoys that an earlier start has stored, or store the key of this start.
 
-    Otherwise the salt of an unknown user would change with a restart, and that of a known user would not.
+    Otherwise a restart would change the salt of an unknown user, and not that of a known user.
     """
     if disk.exists(path):
         decoys.key = disk.read_file(path)

@@ -94,7 +94,7 @@ class Decoys:
     """
 
     def __init__(self, key: bytes) -> None:
-        """`key`: secret bytes, equal on all brokers, and after a restart."""
+        """`key`: secret bytes, equal after a restart. With a cluster secret, they are also equal on all brokers."""
         self.key = key
 
     def credential(self, mechanism: ScramMechanism, name: str, *, by_token: bool = False) -> Credential:

@@ -71,7 +71,9 @@ def list_groups(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Show only groups of this type: classic or consumer.", metavar="TYPE"),
+        typer.Option(
+            "--type", help="Show only groups of this type: classic, consumer, share or streams.", metavar="TYPE"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +96,8 @@ def describe(target: Target, group: Group, as_json: Json = False) -> None:
 
     The lag is the distance to the high watermark. A consumer with read_committed
     can read only up to the last stable offset (LSO). Open transactions hold back
-    the records between both: see odradek txns.
+    the records between both: see odradek txns. The committed offset of a share
+    group is its start offset.
 
     Example:
 

@@ -40,18 +40,20 @@ PARTITION_FIELDS: Final = {
 }
 GROUP_FIELDS: Final = {
     "group": Meaning("group id", "kafka-consumer-groups: GROUP"),
-    "type": Meaning("classic or consumer", "kafka-groups: TYPE"),
+    "type": Meaning("type of the group: classic, consumer, share or streams", "kafka-groups: TYPE"),
     "protocol_type": Meaning("type of the protocol of members", "ListGroups"),
     "state": Meaning("state of the group or broker", "kafka-consumer-groups: STATE"),
     "coordinator": Meaning("node id of the coordinator", "kafka-transactions: Coordinator"),
     "group_epoch": Meaning("epoch of the group; null for a classic group", "ConsumerGroupDescribe"),
     "assignor_name": Meaning("assignor that distributes the partitions", "ConsumerGroupDescribe"),
     "members": Meaning("objects of the members", "DescribeGroups"),
-    "member_id": Meaning("id of the member that owns the partition", "DescribeGroups"),
+    "member_id": Meaning("id of the member; of a partition, of the member that owns it", "DescribeGroups"),
     "member_epoch": Meaning("epoch of the member; null in a classic group", "ConsumerGroupDescribe"),
     "instance_id": Meaning("`group.instance.id` of a static member", "ConsumerGroupDescribe"),
     "assignment": Meaning("partition indexes by topic", "ConsumerGroupDescribe"),
-    "committed_offset": Meaning("offset that the group has committed", "OffsetFetch"),
+    "committed_offset": Meaning(
+        "offset that the group has committed; of a share group, its start offset", "OffsetFetch"
+    ),
     "new_offset": Meaning("offset after the reset", "kafka-consumer-groups: NEW-OFFSET"),
     "metadata": Meaning("metadata of the committed offset", "OffsetFetch"),
     "lag": Meaning("records from the committed offset to the high watermark", "kafka-consumer-groups: LAG"),
@@ -72,7 +74,9 @@ TRANSACTION_FIELDS: Final = {
     "topic_partitions": Meaning(
         "partitions of the transaction as topic-partition", "kafka-transactions: TopicPartitions"
     ),
-    "since": Meaning("start of the transaction as text in UTC"),
+    "since": Meaning(
+        "start of the transaction as text in UTC; if no coordinator knows it, the timestamp of its last record"
+    ),
     "times_out": Meaning("time-out of the transaction as text in UTC, or never"),
     "in_doubt": Meaning("true if it takes part in a two-phase commit"),
     "held_back": Meaning("records between the last stable offset and the high watermark"),
@@ -82,7 +86,7 @@ TRANSACTION_FIELDS: Final = {
     "open_transaction": Meaning("true if the producer has an open transaction in the partition"),
     "last_sequence": Meaning("sequence number of the last record", "DescribeProducers"),
     "last_timestamp": Meaning("timestamp of the last record in milliseconds since 1970", "DescribeProducers"),
-    "current_txn_start_offset": Meaning("first offset of the open transaction; -1 if none", "DescribeProducers"),
+    "current_txn_start_offset": Meaning("first offset of the open transaction; null if none", "DescribeProducers"),
     "producers": Meaning("number of producers"),
     "transactional_ids": Meaning("number of transactional ids"),
     "selected": Meaning("number of selected entries"),

@@ -51,8 +51,7 @@ def outputs() -> list[Output]:
         if isinstance(value, Output)
     ]
     order = [" ".join(path) for path, _ in all_commands()]
-    unique = {(output.command, output.within): output for output in found}
-    return sorted(unique.values(), key=lambda output: (order.index(output.command), output.within))
+    return sorted(dict.fromkeys(found), key=lambda output: (order.index(output.command), output.within))
 
 
 def table_of_commands() -> str:

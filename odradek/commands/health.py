@@ -22,7 +22,7 @@ PROBLEMS = Output("health", more=("node_id", "topic", "partition", "problem", "r
 UNREACHABLE = 2
 """Exit code if no broker responds, or if the cluster cannot be found."""
 LISTED_MAX = 20
-"""Maximum partitions that the text names. The JSON has all."""
+"""Maximum problems that the text names. The JSON has all."""
 
 
 @on_cluster

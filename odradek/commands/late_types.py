@@ -45,9 +45,7 @@ def convert_late() -> None:
 
 
 def _late_param(parameter: _TyperParameter) -> RuntimeParam:
-    descriptor = parameter.type_descriptor
-    if parameter._runtime_param is None and descriptor.file_annotation is None:
+    if parameter._runtime_param is None:
+        descriptor = parameter.type_descriptor
         parameter._runtime_param = LateParam(descriptor.parameter_info, descriptor.annotation, descriptor)
-    elif parameter._runtime_param is None:
-        parameter._runtime_param = build_runtime_param(descriptor)
     return parameter._runtime_param

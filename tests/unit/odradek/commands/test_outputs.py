@@ -69,6 +69,10 @@ def test_fields_of_nested_objects_belong_to_a_field_of_their_command() -> None:
     assert [output for output in OUTPUTS if output.within and (output.command, output.within) not in fields] == []
 
 
+def test_each_object_of_a_command_is_defined_once() -> None:
+    assert len({(output.command, output.within) for output in OUTPUTS}) == len(OUTPUTS)
+
+
 @pytest.mark.parametrize("name", [name for name, place in KAFKA.items() if ":" not in place])
 def test_field_with_a_name_of_the_protocol_is_in_the_schema(name: str) -> None:
     assert name in set(schema_fields(KAFKA[name]))

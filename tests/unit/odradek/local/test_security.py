@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,9 @@ def test_users_have_passwords_that_stay_and_files_that_are_private(tmp_path: Pat
 
 def test_brokers_of_a_cluster_with_users_have_one_key_of_delegation_tokens(tmp_path: Path) -> None:
     prepared(tmp_path, SASL)
-    directory, plan = ClusterDirectory(tmp_path), plan_of(SASL)
-    first, other = (directory.write_config(plan, node_id).read_text() for node_id in (1, 1))
+    directory = ClusterDirectory(tmp_path)
+    plan = replace(plan_of(SASL), ports={1: 9092, 2: 9093}, inter_broker={1: 11092, 2: 11093})
+    first, other = (directory.write_config(plan, node_id).read_text() for node_id in (1, 2))
     prepared(tmp_path, SASL, may_create=False)
     keys = [
         [line for line in text.splitlines() if line.startswith("delegation.token.secret.key=")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.pipeline.audit.judgment import COMPLETING, HANGING, IN_DOUBT, OPEN, UNKNOWN
 from odradek.pipeline.audit.statistics import PERCENTILES
 from odradek.pipeline.pictures.figure import SMALL_POINTS, new_figure, svg
 from odradek.pipeline.pictures.palette import BLUE, FAINT, GREEN, INK, PURPLE, SERIES, VERMILION
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 COMMIT, ABORT = BLUE, VERMILION
 STATES: Final = {
-    "Ongoing": BLUE,
-    "in doubt": PURPLE,
-    "completing": GREEN,
-    "hanging": VERMILION,
-    "unknown": FAINT,
+    OPEN: BLUE,
+    IN_DOUBT: PURPLE,
+    COMPLETING: GREEN,
+    HANGING: VERMILION,
+    UNKNOWN: FAINT,
 }
 ROW_INCHES: Final = 0.32
 BARS_MAX: Final = 20

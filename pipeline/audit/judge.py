@@ -162,14 +162,14 @@ class _Judge:
 
     def _judge_data(self, chain: Chain) -> None:
         """Check that the data belongs to the transaction that the marker after it ends, or to an open one."""
-        before: Event | None = None
+        before: int | None = None
         for index, event in enumerate(chain.events):
             if event.kind is not EventKind.DATA:
-                before = event if index in chain.decided_by else before
+                before = index if index in chain.decided_by else before
                 continue
-            if before is not None and event.producer_epoch < before.producer_epoch:
-                detail = f"the marker at offset {before.first_offset} has epoch {before.producer_epoch}"
-                self._data_violation(Kind.LATE_DATA, chain, event, detail, chain.decided_by[chain.events.index(before)])
+            if before is not None and event.producer_epoch < (marker := chain.events[before]).producer_epoch:
+                detail = f"the marker at offset {marker.first_offset} has epoch {marker.producer_epoch}"
+                self._data_violation(Kind.LATE_DATA, chain, event, detail, chain.decided_by[before])
                 continue
             closing = chain.next_marker(index)
             if closing is None:

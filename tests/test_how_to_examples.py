@@ -100,7 +100,7 @@ def test_unit_is_accepted_by_systemd(tmp_path: Path) -> None:
         [verify, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     # Without a running systemd, newer versions end with an error of D-Bus before they read the unit.
-    if "bus" in verified.stderr.lower():
+    if "bus" in verified.stderr.lower() and unit.name not in verified.stderr:
         pytest.skip(f"systemd-analyze cannot verify here: {verified.stderr.strip()}")
     assert (verified.returncode, verified.stderr) == (0, "")
 

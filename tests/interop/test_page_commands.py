@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.page_commands import PageRun, blocks, reserve_block
+from tests.support.page_commands import PageRun, blocks, missing_lines, reserve_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,3 +55,18 @@ def test_all_pages_with_commands_are_run() -> None:
     pages = [path for folder in ("tutorial", "how-to") for path in sorted((DOCS / folder).glob("*.md"))]
     commands = [page for page in pages if {block.language for block in blocks(page.read_text())} & {"sh", "python"}]
     assert {str(page.relative_to(DOCS)) for page in commands} == listed
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "missing"),
+    [
+        ("100", "batch 0\n100\n", []),
+        ("100", "1000\n", ["100"]),
+        ("... alice 42", "0  7  alice  42\n", []),
+        ("... alice 42", "0  7  alice  421\n", ["... alice 42"]),
+        ("1 passed", "11 passed in 2 s\n", ["1 passed"]),
+        ("payments 0 50", "payments  0\n50\n", ["payments 0 50"]),
+    ],
+)
+def test_shown_lines_are_whole_words_of_one_line_of_the_output(expected: str, output: str, missing: list[str]) -> None:
+    assert missing_lines(expected, output) == missing

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 BLOCK: Final = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-INSTALLATION: Final = re.compile(
-    r"^(?:\.venv/bin/)?pip install '?(?P<package>[\w.]+)(?:\[(?P<extras>[\w,]+)\])?'?(?:\s+#.*)?$"
-)
+INSTALLATION: Final = re.compile(r"^pip install '?(?P<package>[\w.]+)(?:\[(?P<extras>[\w,]+)\])?'?(?:\s+#.*)?$")
 PORT: Final = re.compile(r"(?<!\d)(?:9|10|11)09[2-7](?!\d)")
 """Ports of two local clusters with three brokers: 9092 to 9097 for clients, and those of metrics and brokers."""
 FIRST_PORT: Final = 9092
@@ -63,10 +61,12 @@ def blocks(page: str) -> list[Block]:
 
 
 def missing_lines(expected: str, output: str) -> list[str]:
-    """Return the lines of a `text` block that the output does not have."""
+    """Return the lines of a `text` block that no line of the output has as whole words."""
     lines = [line for line in expected.splitlines() if line.strip()]
-    patterns = [r"\s+".join(re.escape(word).replace(ANYTHING, ".*") for word in line.split()) for line in lines]
-    return [line for line, pattern in zip(lines, patterns, strict=True) if not re.search(pattern, output)]
+    patterns = [r"[^\S\n]+".join(re.escape(word).replace(ANYTHING, ".*") for word in line.split()) for line in lines]
+    return [
+        line for line, pattern in zip(lines, patterns, strict=True) if not re.search(rf"(?<!\S){pattern}(?!\S)", output)
+    ]
 
 
 def reserve_block(stack: ExitStack) -> list[int]:
@@ -160,11 +160,11 @@ class PageRun:
 
 
 def is_installation(line: str) -> bool:
-    """Return True for `pip install odradek[...]`. Raise AssertionError if the package does not have these extras."""
+    """Return True for `pip install` of a package. Raise AssertionError if the package does not have these extras."""
     match = INSTALLATION.match(line)
     if match is None:
         return False
-    if match["package"] == "odradek":
+    if match["package"] in {"odradek", "."}:
         known = importlib.metadata.metadata("odradek").get_all("Provides-Extra") or []
         wanted = (match["extras"] or "").split(",") if match["extras"] else []
         assert not set(wanted) - set(known), line

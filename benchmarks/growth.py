@@ -238,9 +238,10 @@ def main() -> int:
                     print(f"{name}, {phase}:", file=sys.stderr)
                     print(*(f"  {one.cpu_ms:7.1f} ms {one.name}" for one in longest), sep="\n", file=sys.stderr)
     finally:  # the figures of the other runs remain
-        print(table(growth.runs))
-        write_growth(options.json, growth)
-        print(options.json, file=sys.stderr)
+        if growth.runs:
+            print(table(growth.runs))
+            write_growth(options.json, growth)
+            print(options.json, file=sys.stderr)
     return 0
 
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.chart import TITLE, median_timelines, plotted
+from benchmarks.chart import TITLE, TOP_PERCENT, median_timelines, plotted
 from benchmarks.growth_chart import HEIGHT_INCHES, html_table, plot_growth
 from benchmarks.recording import GROWTH, RECORDED, Bench, read_bench, read_growth
 from benchmarks.report import HEADINGS, PARTS, lines, table_title
@@ -51,7 +51,7 @@ def _part(part: Part, results: Results) -> Iterator[str]:
     if kills := median_timelines(results):
         with plotted(kills) as figure:
             yield picture(svg(figure, "kills", TITLE))
-        yield "<p>One round per system: the one with the median gap. A strip is at most 190 percent high.</p>"
+        yield f"<p>One round per system: the one with the median gap. A strip ends at {TOP_PERCENT} percent.</p>"
 
 
 def _growth(path: Path) -> Iterator[str]:

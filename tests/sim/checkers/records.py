@@ -109,7 +109,8 @@ def check_reads(evidence: Evidence) -> Iterator[str]:
     """I3, I5: each Fetch returned exactly the records of the log in its range.
 
     With read_committed: exactly the committed ones. A deposed leader may lack offsets that a client has read from its
-    successor. It responds with OFFSET_OUT_OF_RANGE if the request has no leader epoch, as in versions below 9.
+    successor. It responds with OFFSET_OUT_OF_RANGE unless the request has the leader epoch of the successor. Versions
+    below 9 have no field for it.
     """
     for operation in evidence.history.of(FETCH):
         if operation.outcome == OK:

@@ -44,6 +44,8 @@ def application(settings: Settings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        scraper.start()
+        sessions.start()
         yield
         sessions.close()
         scraper.close()

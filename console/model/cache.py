@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from odradek.client.errors import ClientError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
@@ -39,13 +41,24 @@ class Cache:
             self._readings[key] = reading
             self._expiries.pop(key, None)
             reading.add_done_callback(partial(self._read, key, now))
-        # A request that ends early must not end the reading for the others.
-        return await asyncio.shield(reading)
+        try:
+            # A request that ends early must not end the reading for the others.
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if reading.cancelled():
+                raise ClientError("the session has ended", "load the page again") from None
+            raise
 
     def clear(self) -> None:
-        """Forget all values, and cancel the readings."""
-        for key in list(self._readings):
-            self._forget(key)
+        """Forget all values. Requests that wait for a reading still receive its value."""
+        self._readings.clear()
+        self._expiries.clear()
+
+    def close(self) -> None:
+        """Forget all values, and cancel the readings. Requests that wait for one raise ClientError."""
+        for reading in self._readings.values():
+            reading.cancel()
+        self.clear()
 
     def _read(self, key: Hashable, began: float, task: asyncio.Task[Any]) -> None:
         failed = task.cancelled() or task.exception() is not None
@@ -59,6 +72,4 @@ class Cache:
 
     def _forget(self, key: Hashable) -> None:
         self._expiries.pop(key, None)
-        reading = self._readings.pop(key)
-        if not reading.done():
-            reading.cancel()
+        del self._readings[key]

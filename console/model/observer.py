@@ -31,7 +31,7 @@ TRANSACTIONS_MAX: Final = 2_000
 
 
 class Observer:
-    """Samples of a cluster, from the first use until `close`.
+    """Samples of a cluster, from `start` until `close`.
 
     Args:
         cluster: Connections for the samples alone, so that no page waits behind a sample. The observer closes them.

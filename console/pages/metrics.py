@@ -53,7 +53,6 @@ def _sources(request: Request) -> tuple[Observer, Scraper]:
     observer = viewer_of(request).observer
     scraper: Scraper = request.app.state.scraper
     observer.start()
-    scraper.start()
     return observer, scraper
 
 

@@ -37,7 +37,8 @@ class Viewer:
     Attributes:
         cluster: Connections to the brokers with the credentials of the principal.
         cache: Values that requests of the same principal share.
-        observer: Samples of the cluster, from the first page that shows their history.
+        observer: Samples of the cluster. Without login, they begin with the console, otherwise with the first page of
+            the session that shows their history.
         user: Name of the logged-in user. None: the cluster needs no login.
     """
 
@@ -53,7 +54,7 @@ class Viewer:
 
     def close(self) -> None:
         """Close the connections, and forget what was read."""
-        self.cache.clear()
+        self.cache.close()
         self.cluster.close()
         self.observer.close()
 
@@ -83,6 +84,12 @@ class Sessions:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._secret = secrets.token_bytes(ID_BYTES)
         self._shared: Viewer | None = None
+
+    def start(self) -> None:
+        """Start the samples of the cluster, if it needs no login. Otherwise each session starts its own."""
+        shared = None if self._settings.needs_login else self.viewer("")
+        if shared is not None:
+            shared.observer.start()
 
     @staticmethod
     def new_id() -> str:

@@ -62,6 +62,23 @@ async def test_number_of_values_is_bounded() -> None:
     assert len(cache._readings) == ENTRIES_MAX
 
 
+async def test_requests_that_wait_receive_the_value_after_a_clear_and_an_error_after_the_end() -> None:
+    source, cache = Source(), Cache(ttl_s=60)
+    source.ready.clear()
+    first = asyncio.create_task(cache.get("a", source.read))
+    await asyncio.sleep(0)
+    cache.clear()
+    second = asyncio.create_task(cache.get("a", source.read))
+    await asyncio.sleep(0)
+    cache.close()
+    with pytest.raises(ClientError, match="the session has ended"):
+        await second
+    source.reads = 1
+    source.ready.set()
+    assert await first == 1
+    assert cache._readings == {}
+
+
 async def test_part_has_the_reason_of_a_failure() -> None:
     async def refused() -> int:
         raise ClientError("refused")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from odradek.console.model import observer as observer_module
+from odradek.console.model import scraper as scraper_module
 from odradek.console.model.charts import BROKER_CHARTS, PROTOCOL_CHARTS
 from odradek.console.settings import Settings
+from tests.support.command_line import TIMEOUT_S
 from tests.support.console_client import SMALL, browser
 from tests.support.ports import free_port
 from tests.support.running_node import running
@@ -14,27 +18,36 @@ from tests.support.running_node import running
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
 
-async def test_samples_of_the_protocol_and_of_prometheus_are_data_of_charts(tmp_path: Path) -> None:
+
+async def test_samples_of_the_protocol_and_of_prometheus_begin_with_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (observer_module, scraper_module):
+        monkeypatch.setattr(module, "INTERVAL_S", 0.05)
     port, absent = free_port(), free_port()
     urls = (f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{absent}/metrics")
     async with running(tmp_path, *SMALL, f"odradek.metrics.listener=127.0.0.1:{port}") as node:
         settings = Settings(f"127.0.0.1:{node.node.listeners[0].port}", prometheus=urls)
         async with browser(settings) as client:
             observer, scraper = client.app.state.sessions.viewer("").observer, client.app.state.scraper
-            for value in (b"1", b"2"):
-                await node.produce("orders", value)
-                await observer.sample()
-                await scraper.sample()
+            async with asyncio.timeout(TIMEOUT_S):
+                while not observer.history.latest("written").get("orders") or len(scraper.history.times()) < 2:
+                    await node.produce("orders", b"1")
+            observer.close()
+            scraper.close()
             data = json.loads((await client.get("/metrics/data")).text)
             page = (await client.get("/metrics")).text
             last_ms = int(data["protocol"]["times"][-1] * 1000) + 1
             later = json.loads((await client.get(f"/metrics/data?protocol={last_ms}&brokers={last_ms * 2}")).text)
     written = data["protocol"]["charts"]["written"]["orders"]
     assert written[0] is None
-    assert written[1] > 0
-    assert data["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"][1] > 0
-    assert (len(data["protocol"]["times"]), len(data["brokers"]["times"])) == (2, 2)
+    assert written[-1] > 0
+    assert max(rate or 0 for rate in data["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"]) > 0
+    assert data["protocol"]["times"] == observer.history.times()
+    assert len(data["protocol"]["times"]) == len(written)
+    assert data["brokers"]["times"] == scraper.history.times()
     assert later["brokers"]["times"] == []
     assert later["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"] == []
     assert list(scraper.errors) == [f"127.0.0.1:{absent}"]

@@ -69,12 +69,14 @@ class RecordsPage:
         rows: The records: the newest first.
         pages: What was read of each partition, or the reason why it was not read.
         skipped: Partitions that were not read, because there are more than PARTITIONS_MAX.
+        forward: The records follow a position. False: they are the newest ones that match.
     """
 
     partitions: int
     rows: list[LogRecord]
     pages: Mapping[int, Part[LogPage]]
     skipped: int
+    forward: bool
 
     @property
     def only(self) -> LogPage | None:
@@ -103,7 +105,7 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> Recor
     shown = rows[:RECORDS_PER_PAGE] if query.forward else rows[-RECORDS_PER_PAGE:]
     pages = dict(zip(indexes, parts, strict=True))
     skipped = 0 if query.partition is not None else len(topic.partitions) - len(indexes)
-    return RecordsPage(len(topic.partitions), shown[::-1], pages, skipped)
+    return RecordsPage(len(topic.partitions), shown[::-1], pages, skipped, query.forward)
 
 
 async def read_partition(cluster: Cluster, topic: Topic, index: int, query: RecordQuery, bytes_max: int) -> LogPage:

@@ -67,6 +67,7 @@ def picture(request: pytest.FixtureRequest, tmp_path: Path, browser: Browser) ->
     directory = IMAGES if request.config.getoption("--write-screenshots") else tmp_path
 
     def take(name: str) -> None:
+        browser.wait(lambda: browser.count("main .failed") == 0, "a page without an error")
         browser.screenshot(directory / f"{name}.png")
         assert (directory / f"{name}.png").stat().st_size > 0
 

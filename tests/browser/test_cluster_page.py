@@ -21,6 +21,8 @@ def test_the_first_page_shows_all_brokers(browser: Browser, bootstrap: str) -> N
 
 def test_a_key_leads_to_a_page_and_another_shows_the_keys(browser: Browser) -> None:
     browser.open("/")
+    browser.press("g", "t")
+    browser.wait(lambda: browser.path == "/topics", "the page of the topics")
     browser.press("?")
     browser.wait(lambda: browser.count("dialog[open]") == 1, "the list of keys")
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
@@ -68,18 +69,29 @@ class Browser:
         return str(self.driver.find_element(By.CSS_SELECTOR, selector).get_attribute(name))
 
     def row_with(self, text: str) -> str:
-        """Return the text of the first row of a table that has this text."""
-        self.wait_for_text(text, "main")
-        rows = self.driver.find_elements(By.CSS_SELECTOR, "main tbody tr")
-        return next(str(row.text) for row in rows if text in row.text)
+        """Wait for a row of a table that has this text, and return the text of the first one."""
+        found: list[str] = []
+
+        def find() -> bool:
+            rows = self.driver.find_elements(By.CSS_SELECTOR, "main tbody tr")
+            found[:] = [row for row in (str(row.text) for row in rows) if text in row]
+            return bool(found)
+
+        self.wait(find, f"a row with {text}")
+        return found[0]
 
     def count(self, selector: str) -> int:
         """Return the number of elements that a selector finds."""
         return len(self.driver.find_elements(By.CSS_SELECTOR, selector))
 
     def click(self, selector: str) -> None:
-        """Click the first element that a selector finds."""
-        self.driver.find_element(By.CSS_SELECTOR, selector).click()
+        """Wait for an element that a selector finds, and click the first one."""
+
+        def click() -> bool:
+            self.driver.find_element(By.CSS_SELECTOR, selector).click()
+            return True
+
+        self.wait(click, selector)
 
     def fill(self, selector: str, text: str) -> None:
         """Replace the text of an input."""
@@ -97,8 +109,13 @@ class Browser:
         return self.driver.execute_script(f"return {source}")
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until a condition is true. Elements that a refresh replaces meanwhile are looked up again."""
-        WebDriverWait(self.driver, PAGE_S, poll_frequency=0.05).until(lambda _: condition(), f"not seen: {what}")
+        """Assert that a condition becomes true: raise TimeoutException, which names `what`, if it does not.
+
+        Elements that a refresh replaces meanwhile are looked up again.
+        """
+        replaced = (StaleElementReferenceException,)
+        waiting = WebDriverWait(self.driver, PAGE_S, poll_frequency=0.05, ignored_exceptions=replaced)
+        waiting.until(lambda _: condition(), f"not seen: {what}")
 
     def wait_for_text(self, text: str, selector: str = "body") -> None:
         """Wait until an element shows a text."""

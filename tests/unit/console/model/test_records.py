@@ -122,6 +122,7 @@ async def test_search_finds_keys_and_reads_bounded_bytes(tmp_path: Path) -> None
         reader = PartitionReader(cluster, topic, KEY, bounds, bytes_max=5_000)
         page = await reader.backward(bounds.high, 50, lambda row: row.key == b"k")
     assert [row.offset for row in found.rows] == [3]
+    assert not found.forward
     assert page.rows == []
     assert not page.complete
 
@@ -139,6 +140,7 @@ async def test_records_of_all_partitions_are_in_the_order_of_time(tmp_path: Path
     assert [value for value, _ in states(newest.rows)] == ["1", "2", "3", "4", "5"]
     # Partition 2 has the times 5 and 2, in this order. The search begins at the first that is not before the time.
     assert [value for value, _ in states(late.rows)] == ["2", "3", "4", "5"]
+    assert (newest.forward, late.forward) == (False, True)
 
 
 async def test_record_that_does_not_exist_is_not_found(tmp_path: Path) -> None:

@@ -35,8 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         fix_hash_seed()
+        from odradek.simulation.parent import end_with_parent
         from odradek.simulation.target import load
 
+        if options.parent is not None:
+            end_with_parent(options.parent)
         setup = load(options.target)
         if options.seed is not None:
             return replay(setup, options)
@@ -58,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     selection = parser.add_mutually_exclusive_group(required=True)
     selection.add_argument("--seed", type=int, help="replay one seed, and print its faults and events")
     selection.add_argument("--seeds", type=seeds, metavar="A..B", help="run the seeds A to B-1, or a list: 3,5,8")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end with this process, which started the command")
     several = parser.add_argument_group("with --seeds")
     several.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, help="seeds at a time (default: cores)")
     several.add_argument("--first", action="store_true", help="end with the first failed seed")

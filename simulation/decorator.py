@@ -72,7 +72,8 @@ def _run(test: Callable[[], None], seeds: list[int]) -> tuple[int, str]:
         return 1, str(error)
     consecutive = seeds == list(range(seeds[0], seeds[-1] + 1)) if seeds else False
     selection = f"{seeds[0]}..{seeds[-1] + 1}" if consecutive else ",".join(map(str, seeds))
-    command = [sys.executable, "-m", "odradek.simulation", target, "--seeds", selection, "--first"]
+    options = ["--seeds", selection, "--first", "--parent", str(os.getpid())]
+    command = [sys.executable, "-m", "odradek.simulation", target, *options]
     if "PYTEST_XDIST_WORKER" in os.environ:
         command += ["--jobs", "1"]
     done = subprocess.run(

@@ -7,6 +7,7 @@ the next. A seed of a campaign would then differ from the same seed alone.
 import gc
 import importlib
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from odradek.simulation.errors import Escaped, RunFailed
+from odradek.simulation.parent import end_with_parent
 
 if TYPE_CHECKING:
     from odradek.simulation.result import Result
@@ -28,7 +30,7 @@ class _Child:
     def __init__(self, run: Run) -> None:
         context: Any = multiprocessing.get_context("fork")
         self.results, results = context.Pipe(duplex=False)
-        self._process = context.Process(target=_main, args=(run, results))
+        self._process = context.Process(target=_main, args=(run, results, os.getpid()))
         self._process.start()
         results.close()
 
@@ -77,7 +79,8 @@ def run_all_forked(runs: Iterable[Run], *, processes: int) -> Iterator["Result"]
         gc.unfreeze()
 
 
-def _main(run: Run, results: Connection) -> None:
+def _main(run: Run, results: Connection, parent: int) -> None:
+    end_with_parent(parent)
     try:
         outcome: Any = replace(run(), state=None)
     except Escaped as error:

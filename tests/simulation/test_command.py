@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from odradek.simulation.__main__ import FAILED, IMPOSSIBLE, PASSED, main
 from tests.simulation.apps import counters
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 COUNTERS: Final = "tests.simulation.apps.counters"
 COPY: Final = "tests.simulation.apps.copy:correct"
 ESCAPE: Final = "The application uses a thread (tests/simulation/apps/counters.py, line "
+END_SECONDS_MAX: Final = 120.0
+"""Longest wait for the start or the end of a process on a busy machine."""
 needs_hash_seed = pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="needs PYTHONHASHSEED=0")
 
 
@@ -94,3 +102,35 @@ def test_impossible_run_is_an_error_with_the_remedy(
 def test_passing_seed_ends_with_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"{COUNTERS}:correct", "--seed", "2", "--events", "1"]) == PASSED
     assert capsys.readouterr().out.startswith("seed 2 passed")
+
+
+def test_killed_test_leaves_no_run(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    code = f"from {COUNTERS} import loops; loops()"
+    test = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "LOOPING": str(file)})
+    try:
+        wait_until(file.exists)
+    finally:
+        test.kill()
+        test.wait()
+    run = int(file.read_text())
+    try:
+        wait_until(lambda: not is_running(run))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(run, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """Return True if the process exists and has not ended. A container may have no process that reaps it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + END_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import odradek
@@ -64,3 +66,13 @@ async def repeats_a_step(sim: Sim) -> None:
 async def escapes(sim: Sim) -> None:
     """Start a thread."""
     threading.Thread(target=print, args=(sim,)).start()
+
+
+@odradek.simulated(seeds=1, brokers=1)
+async def loops(sim: Sim) -> None:
+    """Write the pid of the run to the file that LOOPING names, and loop without `await`."""
+    file = Path(os.environ["LOOPING"])
+    file.with_suffix(".new").write_text(str(os.getpid()))
+    file.with_suffix(".new").rename(file)
+    while True:
+        pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.failover import Timeline
 from benchmarks.measure import Round
+from odradek.source_commit import source_commit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,10 +71,8 @@ class Growth:
 
 def about_now() -> About:
     """Return the origin of a measurement that is made now."""
-    git = ("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*")
-    found = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     machine = f"{os.cpu_count()} processors ({platform.machine()}), {platform.system()} {platform.release()}"
-    return About(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", found or "unknown", machine)
+    return About(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", source_commit(), machine)
 
 
 def write_bench(path: Path, bench: Bench) -> None:

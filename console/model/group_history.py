@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from odradek.client.admin.group_members import GroupMembers
 
 EVENTS_PER_GROUP: Final = 100
-"""Maximum changes per group that are kept. One takes about 300 bytes."""
+"""Maximum changes per group that are kept. One takes about 300 bytes, and at most about 1.5 KiB."""
+CHANGES_MAX: Final = 20_000
+"""Maximum changes of all groups that are kept, of one session: about 6 MiB. The oldest ones of the group that changed
+least recently are evicted."""
 GROUPS_MAX: Final = 5_000
 """Maximum groups with history. Those observed least recently are evicted."""
 NAMES_MAX: Final = 3
 """Maximum members that one change names. The others are counted."""
+NAME_CHARACTERS_MAX: Final = 100
+"""Maximum characters of the name of a member. A client selects its client id, of up to 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def sample_of(group: GroupMembers) -> Sample:
     return Sample(
         group.state,
         group.epoch,
-        {member.member_id: member.client_id or member.member_id for member in group.members},
+        {member.member_id: _shortened(member.client_id or member.member_id) for member in group.members},
         {
             (topic, partition): member.member_id
             for member in group.members
@@ -64,19 +69,32 @@ class GroupHistory:
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, Sample] = OrderedDict()
-        self._changes: dict[str, deque[GroupChange]] = {}
+        self._changes: OrderedDict[str, deque[GroupChange]] = OrderedDict()
+        self._count = 0
 
     def observe(self, group: str, sample: Sample, now_ms: int) -> None:
         """Add the changes between the last sample of a group and this one."""
         before = self._last.get(group)
         self._last[group] = sample
         self._last.move_to_end(group)
-        if before is not None:
+        if before is not None and (found := [GroupChange(now_ms, *each) for each in changes(before, sample)]):
             kept = self._changes.setdefault(group, deque(maxlen=EVENTS_PER_GROUP))
-            kept.extend(GroupChange(now_ms, *each) for each in changes(before, sample))
+            self._changes.move_to_end(group)
+            self._count -= len(kept)
+            kept.extend(found)
+            self._count += len(kept)
         while len(self._last) > GROUPS_MAX:
             evicted, _ = self._last.popitem(last=False)
-            self._changes.pop(evicted, None)
+            self._count -= len(self._changes.pop(evicted, ()))
+        while self._count > CHANGES_MAX:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        group, kept = next(iter(self._changes.items()))
+        kept.popleft()
+        self._count -= 1
+        if not kept:
+            del self._changes[group]
 
     def is_observed(self, group: str) -> bool:
         """Return True if there is a sample of the group."""
@@ -105,6 +123,10 @@ def changes(before: Sample, now: Sample) -> Iterable[tuple[str, str]]:
         parts = [f"{len(moved)} assigned anew"] if moved else []
         parts += [f"{len(revoked)} without owner"] if revoked else []
         yield "assignment", f"{', '.join(parts)}, {len(now.owned)} assigned in total"
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 
 def _number(epoch: int | None) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.client.admin.group_members import GroupMember, GroupMembers
 from odradek.console.model import group_history
-from odradek.console.model.group_history import GroupHistory, Sample, changes
+from odradek.console.model.group_history import NAME_CHARACTERS_MAX, GroupHistory, Sample, changes, sample_of
 
 if TYPE_CHECKING:
     import pytest
@@ -50,3 +51,22 @@ def test_changes_are_kept_newest_first_and_bounded(monkeypatch: pytest.MonkeyPat
     history.observe("i", sample(), 6)
     assert [history.is_observed(each) for each in "ghi"] == [False, True, True]
     assert history.changes("g") == []
+
+
+def test_changes_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_history, "CHANGES_MAX", 3)
+    history = GroupHistory()
+    for epoch in range(3):
+        for group in "gh":
+            history.observe(group, sample(epoch=epoch), epoch)
+    assert [len(history.changes(group)) for group in "gh"] == [1, 2]
+    for epoch in (3, 4):
+        history.observe("g", sample(epoch=epoch), epoch)
+    assert [[each.at_ms for each in history.changes(group)] for group in "gh"] == [[4, 3, 2], []]
+    assert history.is_observed("h")
+
+
+def test_long_client_ids_are_shortened() -> None:
+    member = GroupMember("m", None, "c" * 32_000, "/127.0.0.1", None, {})
+    found = sample_of(GroupMembers("g", "classic", "Stable", None, "range", [member]))
+    assert found.members == {"m": "c" * NAME_CHARACTERS_MAX + "…"}

@@ -182,12 +182,22 @@ def produce_times(scrapes: Mapping[str, Scrape], at_s: float, rates: Rates) -> V
     return found
 
 
+def _bound(text: str) -> float | None:
+    """Return the upper bound of a bucket, or None if the label is not a number."""
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(bound) else bound
+
+
 def quantile(buckets: Values, part: float = QUANTILE) -> float | None:
     """Return a quantile of a histogram of cumulative counts by upper bound. Return None if it is empty.
 
-    The value is interpolated within its bucket. In the last bucket it is the upper bound of the one before.
+    The value is interpolated within its bucket. In the last bucket it is the upper bound of the one before. A bucket
+    without a number as its bound is left out: other exporters than Odradek's may have the metric, too.
     """
-    rows = sorted((float(bound), count) for bound, count in buckets.items() if bound)
+    rows = sorted((bound, count) for text, count in buckets.items() if (bound := _bound(text)) is not None)
     if not rows or rows[-1][1] <= 0:
         return None
     wanted = part * rows[-1][1]

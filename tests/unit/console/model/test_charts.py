@@ -80,6 +80,7 @@ def test_metrics_of_brokers_become_rates_by_broker() -> None:
         ({"0.1": 100.0, "0.2": 100.0, "+Inf": 100.0}, 0.099),
         ({"0.1": 0.0, "0.2": 100.0, "+Inf": 100.0}, 0.199),
         ({"0.1": 1.0, "+Inf": 100.0}, 0.1),
+        ({"": 9, "fast": 9, "nan": 9, "1": 2, "+Inf": 2}, 0.99),
     ],
 )
 def test_quantile_of_a_histogram(buckets: dict[str, float], expected: float | None) -> None:

@@ -10,6 +10,7 @@ import logging
 import multiprocessing.process
 import os
 import random
+import selectors
 import socket
 import subprocess
 import sys
@@ -145,7 +146,11 @@ def _escapes(loop: ApplicationLoop) -> list[Replacement]:
         *((socket.socket, name, connection) for name in ("connect", "connect_ex", "sendto")),
         (socket.socket, "bind", refused("a real socket", "asyncio.start_server")),
         *((socket, name, names) for name in ("getaddrinfo", "gethostbyname", "gethostbyaddr")),
-        *((client, name, refused(f"{CONFLUENT}.{name}", "aiokafka")) for client, name in _clients_of_confluent()),
+        *((selector, "select", connection) for selector in (selectors.SelectSelector, selectors.DefaultSelector)),
+        *(
+            (owner, name, refused(f"{CONFLUENT}.{client}", "aiokafka"))
+            for owner, name, client in _clients_of_confluent()
+        ),
     ]
 
 
@@ -156,10 +161,23 @@ def _global_generator() -> Random:
     return found
 
 
-def _clients_of_confluent() -> list[tuple[ModuleType, str]]:
-    """Return the clients of confluent-kafka, if it is imported. They have threads and sockets of their own."""
-    module = sys.modules.get(CONFLUENT)
-    return [(module, name) for name in ("Producer", "Consumer") if hasattr(module, name)] if module else []
+def _clients_of_confluent() -> Iterator[tuple[Any, str, str]]:
+    """Yield (owner, name, client) for what makes a client of confluent-kafka: its class, and `__init__` of subclasses.
+
+    The clients have threads and sockets of their own. An `__init__` in C cannot be replaced.
+    """
+    for place, client in ((CONFLUENT, "Producer"), (CONFLUENT, "Consumer"), (f"{CONFLUENT}.admin", "AdminClient")):
+        module = sys.modules.get(place)
+        if hasattr(module, client):
+            yield module, client, client
+            for subclass in _subclasses(getattr(module, client)):
+                yield subclass, "__init__", client
+
+
+def _subclasses(base: type[Any]) -> Iterator[type[Any]]:
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _refuse_confluent(loop: ApplicationLoop, name: str, path: object = None, target: object = None) -> None:

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import secrets
+import selectors
 import socket
 import subprocess
 import threading
@@ -21,7 +22,10 @@ from time import time as clock
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import kafka
 import pytest
+from confluent_kafka import SerializingProducer
+from confluent_kafka.admin import AdminClient
 
 from odradek.simulation import Escaped, Fault, Faults, Topic, checkers, run
 from odradek.simulation.application import FAILURES_MAX
@@ -120,8 +124,17 @@ def _real_socket() -> None:
         real.connect(("127.0.0.1", 9))
 
 
+class _OwnProducer(confluent_kafka.Producer):
+    """A subclass, which a module has defined before the run."""
+
+
 def _confluent() -> None:
     confluent_kafka.Producer({"bootstrap.servers": "localhost:9"})
+
+
+def _selector() -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.select(0)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +147,10 @@ def _confluent() -> None:
         (lambda: os.fork(), "a child process"),  # noqa: PLW0108  the name is looked up in the run
         (lambda: sleep(1), "time.sleep"),
         (_confluent, "confluent_kafka.Producer"),
+        (lambda: _OwnProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
+        (lambda: SerializingProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
+        (lambda: AdminClient({"bootstrap.servers": "localhost:9"}), "confluent_kafka.AdminClient"),
+        (_selector, "a real socket"),
         (_real_socket, "a real socket"),
         (lambda: socket.getaddrinfo("localhost", 1), "names of real hosts"),
         (lambda: time.sleep(1), "time.sleep"),
@@ -151,6 +168,16 @@ def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[
             await asyncio.sleep(1000)  # the application may hide the error
 
     with pytest.raises(Escaped, match=rf"The application uses {named}.* \(.*test_run.py, line \d+\), .*; use "):
+        run(app, brokers=1, faults=())
+
+
+def test_kafka_python_ends_the_run() -> None:
+    """A client that waits for sockets with a selector of its own would never return in virtual time."""
+
+    async def app(sim: Sim) -> None:
+        kafka.KafkaProducer(bootstrap_servers=sim.bootstrap)
+
+    with pytest.raises(Escaped, match=r"uses a real socket .*; use asyncio.open_connection, or aiokafka as the client"):
         run(app, brokers=1, faults=())
 
 

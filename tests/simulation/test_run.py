@@ -22,7 +22,6 @@ from time import time as clock
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
-import kafka
 import pytest
 from confluent_kafka import SerializingProducer
 from confluent_kafka.admin import AdminClient
@@ -168,16 +167,6 @@ def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[
             await asyncio.sleep(1000)  # the application may hide the error
 
     with pytest.raises(Escaped, match=rf"The application uses {named}.* \(.*test_run.py, line \d+\), .*; use "):
-        run(app, brokers=1, faults=())
-
-
-def test_kafka_python_ends_the_run() -> None:
-    """A client that waits for sockets with a selector of its own would never return in virtual time."""
-
-    async def app(sim: Sim) -> None:
-        kafka.KafkaProducer(bootstrap_servers=sim.bootstrap)
-
-    with pytest.raises(Escaped, match=r"uses a real socket .*; use asyncio.open_connection, or aiokafka as the client"):
         run(app, brokers=1, faults=())
 
 

@@ -77,6 +77,17 @@ async def list_offsets_code(raw: RawClient, topic: str) -> int:
     return int(response.topics[0].partitions[0].error_code)
 
 
+async def wait_for_coordinators(raw: RawClient, *groups: str) -> None:
+    """Wait until the coordinators of `groups` are loaded. The first request for one makes the offsets topic."""
+    await raw.call(FindCoordinatorRequest(key_type=0, coordinator_keys=list(groups)), 4, timeout=LONGEST_S)
+    loading = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+    async with asyncio.timeout(LONGEST_S):
+        for group in groups:
+            request = HeartbeatRequest(group_id=group, generation_id=-1)
+            while (await raw.call(request, 4, timeout=LONGEST_S)).error_code in loading:
+                await asyncio.sleep(0.01)
+
+
 async def commit_codes(raw: RawClient, group: str, topic: str, partitions: int = 1) -> list[int]:
     offsets = [OffsetCommitRequestPartition(number, 7) for number in range(partitions)]
     request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=offsets)])
@@ -280,6 +291,7 @@ async def test_fault_group_commits(kafka: Kafka) -> None:
     topic, group, other = kafka.topic(partitions=3), kafka.group(), kafka.group()
     rule = kafka.faults.on("OffsetCommit", group=group).error("NOT_COORDINATOR")
     async with connection(kafka) as raw:
+        await wait_for_coordinators(raw, group, other)
         assert await commit_codes(raw, group, topic, 3) == [ErrorCode.NOT_COORDINATOR] * 3
         assert await commit_codes(raw, other, topic, 3) == [0, 0, 0]
     assert rule.injected == 1
@@ -306,6 +318,7 @@ async def test_fault_describe_groups_picks_one_group_of_a_request(kafka: Kafka) 
         return response
 
     async with connection(kafka) as raw:
+        await wait_for_coordinators(raw, group, other)
         for each in (group, other):
             assert await commit_codes(raw, each, topic) == [0]
         kafka.faults.on("DescribeGroups", group=group).rewrite(refuse_one)
@@ -384,6 +397,7 @@ async def test_fault_after_apply_offset_commit(kafka: Kafka) -> None:
     topic, group = kafka.topic(), kafka.group()
     kafka.faults.on("OffsetCommit", group=group, times=1).error("REQUEST_TIMED_OUT", executed=True)
     async with connection(kafka) as raw:
+        await wait_for_coordinators(raw, group)
         assert await commit_codes(raw, group, topic) == [ErrorCode.REQUEST_TIMED_OUT]
     offsets = await asyncio.to_thread(kafka.cluster.committed_offsets, group)
     assert offsets == {(topic, 0): 7}

@@ -78,6 +78,8 @@ class Operation:
     stable: bool = False
     deposed: bool = False
     """True if the responding broker was no longer the leader, by the controller."""
+    leader_epoch: int = -1
+    """Leader epoch in a Fetch request, which the broker compares with its own; -1 if the request has none."""
 
     def before(self, other: "Operation") -> bool:
         """Return True if this operation completed before `other` was invoked."""

@@ -109,16 +109,32 @@ def check_reads(evidence: Evidence) -> Iterator[str]:
     """I3, I5: each Fetch returned exactly the records of the log in its range.
 
     With read_committed: exactly the committed ones. A deposed leader may lack offsets that a client has read from its
-    successor. It responds with OFFSET_OUT_OF_RANGE unless the request has the leader epoch of the successor. Versions
-    below 9 have no field for it.
+    successor: it responds with OFFSET_OUT_OF_RANGE, unless the leader epoch of the request fences it (`_is_fenced`).
     """
+    last_epochs: dict[tuple[str, tuple[str, int]], int] = {}
     for operation in evidence.history.of(FETCH):
+        key = (operation.process, operation.partition)
         if operation.outcome == OK:
+            if operation.next_offset > operation.offset:
+                last_epochs[key] = operation.leader_epoch
             yield from _check_read(evidence, operation)
-        elif operation.error == OFFSET_OUT_OF_RANGE and operation.deposed:
-            continue
+        elif operation.error == OFFSET_OUT_OF_RANGE and operation.deposed and not _is_fenced(operation, last_epochs):
+            evidence.count("read without a leader epoch refused by a deposed leader")
         elif operation.error > 0 and operation.error not in RETRIABLE_READ_ERRORS:
             yield f"I4 refused read: error {operation.error} at {where(operation, operation.offset)}"
+
+
+def _is_fenced(operation: Operation, last_epochs: dict[tuple[str, tuple[str, int]], int]) -> bool:
+    """Return True if the leader epoch of the request fences each deposed leader that may lack the offset.
+
+    `last_epochs` has the leader epoch in the request that last moved the position of each client and partition. The
+    leader of that epoch had all records below the position, and they were committed. So the leader of an equal or later
+    epoch has them, and a broker with another epoch than the request responds with an error of fencing. Requests below
+    version 9 have no leader epoch. Their broker may respond in a later epoch than the client knows, and a leader
+    between both epochs may lack the offset.
+    """
+    last_epoch = 0 if operation.offset == 0 else last_epochs.get((operation.process, operation.partition), -1)
+    return 0 <= last_epoch <= operation.leader_epoch
 
 
 def _check_read(evidence: Evidence, operation: Operation) -> Iterator[str]:

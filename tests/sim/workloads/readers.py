@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 FETCH_VERSIONS: Final = (4, 7, 11, 12)
+LEADER_EPOCH_VERSION: Final = 9
+"""First version of Fetch whose requests have the leader epoch that the client knows (KIP-320)."""
 LIST_VERSIONS: Final = (2, 5, 7, 10)
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
@@ -64,7 +66,10 @@ class Reader(Client):
                 isolation_level=self.isolation,
                 topics=[FetchTopic(topic=topic, partitions=[fetch_partition])],
             )
-            response = await self.call(request, self.rng.choice(FETCH_VERSIONS), node)
+            version = self.rng.choice(FETCH_VERSIONS)
+            if version >= LEADER_EPOCH_VERSION:
+                operation.leader_epoch = fetch_partition.current_leader_epoch
+            response = await self.call(request, version, node)
         except OSError as error:
             return self.settle_lost(operation, error)
         if response.error_code != NONE:

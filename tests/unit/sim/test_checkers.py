@@ -88,8 +88,17 @@ def skipped_by_dirty_reader(case: Case) -> None:
     case.read(P0, 0, 4, (0, "a"), isolation=0)
 
 
-def out_of_range(case: Case, *, deposed: bool = False) -> None:
-    case.op(FETCH, outcome=INFO, partition=P0, offset=9, error=1, deposed=deposed)
+def out_of_range(case: Case, *, deposed: bool = False, leader_epoch: int = -1) -> None:
+    case.op(FETCH, outcome=INFO, partition=P0, offset=9, error=1, deposed=deposed, leader_epoch=leader_epoch)
+
+
+def out_of_range_behind_the_fence(case: Case) -> None:
+    case.read(P0, 8, 9, leader_epoch=3)
+    out_of_range(case, deposed=True, leader_epoch=4)
+
+
+def first_offset_out_of_range(case: Case) -> None:
+    case.op(FETCH, outcome=INFO, partition=P0, offset=0, error=1, deposed=True, leader_epoch=0)
 
 
 def read_other_value(case: Case) -> None:
@@ -276,6 +285,8 @@ def transaction_state(case: Case) -> None:
         (skipped_by_dirty_reader, "I4 skipped"),
         (read_other_value, "I3 read"),
         (out_of_range, "I4 refused read: error 1"),
+        (out_of_range_behind_the_fence, "I4 refused read: error 1"),
+        (first_offset_out_of_range, "I4 refused read: error 1"),
         (torn, "I6 torn"),
         (commit_lost, "I6 commit lost"),
         (abort_lost, "I6 abort lost"),
@@ -318,9 +329,11 @@ def test_each_violation_is_reported(violate: Callable[[Case], None], finding: st
     assert any(finding in reported for reported in case.findings()), case.findings()
 
 
-def test_deposed_leader_may_lack_an_offset_of_its_successor() -> None:
+@pytest.mark.parametrize(("read_in", "refused_in"), [(3, -1), (-1, 3), (4, 3)])
+def test_deposed_leader_that_no_leader_epoch_fences_may_lack_an_offset(read_in: int, refused_in: int) -> None:
     case = Case().good()
-    out_of_range(case, deposed=True)
+    case.read(P0, 8, 9, leader_epoch=read_in)
+    out_of_range(case, deposed=True, leader_epoch=refused_in)
     assert case.findings() == []
 
 

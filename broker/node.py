@@ -240,8 +240,8 @@ class Node:
             cluster_id=config.odradek_cluster_id,
             may_create_cluster=not self._voters or [voter.node_id for voter in self._voters] == [config.node_id],
         )
-        self._expiry_clock.restore(env.disk, config.log_dirs)
         self._undo.callback(self._close_logs, logs)
+        self._expiry_clock.restore(env.disk, config.log_dirs)
         self._undo.push_async_callback(self.tasks.cancel_all)
         alone = [voter.node_id for voter in self._voters] in ([], [config.node_id])
         logs.scan(env.clock.wall_ms(), env.clock.monotonic_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())

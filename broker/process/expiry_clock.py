@@ -61,12 +61,15 @@ class ExpiryClock:
     # ---- the checkpoint ---------------------------------------------------------------------------------------------
 
     def restore(self, disk: Disk, log_dir: str) -> None:
-        """Begin at the checkpoint of the previous run. An absent or unreadable checkpoint has no effect."""
+        """Begin at the checkpoint of the previous run. An absent or damaged checkpoint has no effect.
+
+        Raise OSError if it cannot be read: without it, a wall clock that jumped would be the expiry time.
+        """
         path = f"{log_dir}/{names.EXPIRY_TIME}"
         try:
             if disk.exists(path):
                 self._time.restore(int(json.loads(disk.read_file(path))["expiryMs"]), self.monotonic_ms())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             _logger.warning("checkpoint of the expiry time ignored", path=path, reason=str(error))
 
     def start(self, disk: Disk, log_dir: str, spawn: Spawn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from structlog.testing import capture_logs
 
 from odradek.broker.process.expiry_clock import ExpiryClock
@@ -76,7 +77,15 @@ async def test_restarted_node_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     disk.close()
 
 
-def test_unreadable_checkpoint_is_ignored(tmp_path: Path) -> None:
+def test_checkpoint_that_the_disk_cannot_read_ends_the_start(tmp_path: Path) -> None:
+    disk = OsDisk()
+    (tmp_path / EXPIRY_TIME).mkdir()
+    with pytest.raises(IsADirectoryError):
+        ExpiryClock(JumpingClock()).restore(disk, str(tmp_path))
+    disk.close()
+
+
+def test_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
     source, disk = JumpingClock(), OsDisk()
     for content in (b"", b"[]", b'{"expiryMs": "x"}', b"\xff"):
         (tmp_path / EXPIRY_TIME).write_bytes(content)

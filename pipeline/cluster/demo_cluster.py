@@ -81,6 +81,10 @@ class DemoCluster:
         """Return the process ids of the running brokers by node id. Raise RuntimeError if `odradek status` fails."""
         return {row["node_id"]: row["pid"] for row in self._status()["brokers"] if row["running"]}
 
+    def metrics(self) -> list[str]:
+        """Return the address of the metrics of each running broker. Raise RuntimeError if `odradek status` fails."""
+        return [row["metrics"] for row in self._status()["brokers"] if row["metrics"] is not None]
+
     def restart(self, node_id: int) -> None:
         """Start a broker that was killed, and return when it is ready. Raise RuntimeError if it does not start."""
         self._run("start", str(node_id))

@@ -64,10 +64,9 @@ def run(options: argparse.Namespace, cleanup: ExitStack, ended: threading.Event)
         run_module.command("odradek.pipeline.console.load", bootstrap, str(out)), console=log, quiet=True
     )
     cleanup.callback(load.stop)
-    command = run_module.command(
-        "odradek", "console", "--dir", str(out / "cluster"), "--listen", options.listen, "--allow-actions"
-    )
-    console = OwnedProcess(command, console=log)
+    metrics = [option for address in cluster.metrics() for option in ("--prometheus", address)]
+    command = ["odradek", "console", "--dir", str(out / "cluster"), "--listen", options.listen, "--allow-actions"]
+    console = OwnedProcess(run_module.command(*command, *metrics), console=log)
     cleanup.callback(console.stop)
     line = console.output.readline()
     if not line.startswith("console "):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, offsets_of_partitions
 from odradek.client.consumer.decode import checked_batches
 from odradek.client.errors import ProtocolError, check, refused
+from odradek.console.model.log_record import LogRecord, TransactionState
 from odradek.protocol.batch import ControlType, control_type, records_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -37,60 +37,13 @@ MARKER_BYTES_MAX: Final = 4 * 2**20
 """Maximum bytes that are read after the records of a page, for the markers of their transactions."""
 BATCH_BYTES_MAX: Final = 32 * 2**20
 """Maximum size of one batch after decompression, in bytes. It bounds the memory that a producer can use up here."""
+BATCHES_OF_BUDGET: Final = 4
+"""Maximum size of one batch after decompression, in multiples of the bytes that are read from the partition."""
+RECORDS_PER_TURN: Final = 2_000
+"""Records of a batch that are decoded before other requests of the console have a turn: about 5 ms."""
 WINDOW_MIN: Final = 100
 WINDOW_MAX: Final = 10_000
 """Offsets of one step of a backward read, at least and at most."""
-
-
-class TransactionState(Enum):
-    """State of a record's transaction."""
-
-    NONE = "none"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    OPEN = "open"
-    UNKNOWN = "not known"
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """A record or marker of a partition.
-
-    Attributes:
-        partition: Index of the partition.
-        offset: Offset of the record.
-        timestamp_ms: Time in ms since 1970.
-        append_time: The time is that of the append, not that of the producer.
-        key: Key, or None.
-        value: Value, or None for a tombstone.
-        headers: Names and values, in order.
-        state: State of the transaction.
-        control: Type of the marker or other control record. None: a record of a producer.
-        batch: Header of its batch.
-    """
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    append_time: bool
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    state: TransactionState
-    control: ControlType | None
-    batch: BatchHeader
-
-    @property
-    def size(self) -> int:
-        """Return the bytes of key and value."""
-        return len(self.key or b"") + len(self.value or b"")
-
-    @property
-    def sequence(self) -> int | None:
-        """Return the sequence number of the record, or None if its producer is not idempotent."""
-        if self.control is not None or self.batch.base_sequence < 0:
-            return None
-        return (self.batch.base_sequence + self.offset - self.batch.base_offset) % 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +74,13 @@ class LogPage:
     complete: bool
 
 
+class Span(NamedTuple):
+    """Offsets that were read: from `first` until before `end`."""
+
+    first: int
+    end: int
+
+
 class PartitionReader:
     """Reads one partition for one page.
 
@@ -129,7 +89,7 @@ class PartitionReader:
         topic: The topic, as its metadata describe it.
         partition: The partition.
         bounds: Its offsets.
-        bytes_max: Maximum bytes that are read.
+        bytes_max: Maximum bytes that are read, after decompression.
     """
 
     def __init__(
@@ -140,25 +100,29 @@ class PartitionReader:
         self._partition = partition
         self._bounds = bounds
         self._bytes_left = bytes_max
+        self._batch_bytes_max = min(BATCH_BYTES_MAX, BATCHES_OF_BUDGET * bytes_max)
         self._markers: dict[int, dict[int, bool]] = {}
 
     async def backward(self, end: int, count: int, matches: Callable[[LogRecord], bool]) -> LogPage:
-        """Read the last records before `end`."""
+        """Read the last records before `end`.
+
+        The page has at least the records of one batch, whatever its size, so that the next page begins elsewhere.
+        """
         bounds = self._bounds
         end = max(bounds.start, min(end, bounds.high))
         first, window = end, max(WINDOW_MIN, 2 * count)
         found: deque[LogRecord] = deque()
-        while first > bounds.start and len(found) < count and self._bytes_left > 0:
+        while first > bounds.start and len(found) < count and (self._bytes_left > 0 or first == end):
+            if self._bytes_left <= 0:
+                window, self._bytes_left = 1, 1
             begin = max(bounds.start, first - window)
             rows: deque[LogRecord] = deque(maxlen=count - len(found))
-            reached = await self._read(begin, first, partial(_keep, rows, matches), FETCH_BYTES)
-            if reached < first:
-                if window == 1:
-                    break
-                window = max(1, window // 4)
+            span = await self._read(begin, first, partial(_keep, rows, matches), FETCH_BYTES, lowest=bounds.start)
+            if span.end < first:
+                window = max(1, min(window // 4, first - span.end))
                 continue
             found.extendleft(reversed(rows))
-            first = found[0].offset if len(found) == count else begin
+            first = found[0].offset if len(found) == count else span.first
             window = min(2 * window, WINDOW_MAX)
         complete = len(found) == count or first <= bounds.start
         return LogPage(bounds, await self._decided(list(found), end), first, end, complete)
@@ -173,7 +137,8 @@ class PartitionReader:
             window: list[LogRecord] = []
             limit = count - len(found)
             before = end
-            end = await self._read(end, bounds.high, partial(_keep_first, window, limit, matches), FETCH_BYTES)
+            add = partial(_keep_first, window, limit, matches)
+            end = (await self._read(end, bounds.high, add, FETCH_BYTES)).end
             found += window
             if len(found) == count:
                 end = found[-1].offset + 1
@@ -182,18 +147,20 @@ class PartitionReader:
         complete = len(found) == count or end >= bounds.high
         return LogPage(bounds, await self._decided(found, end), first, end, complete)
 
-    async def _read(self, first: int, end: int, add: Callable[[LogRecord], None], bytes_max: int) -> int:
-        """Pass the records from `first` until before `end` to `add`.
+    async def _read(
+        self, first: int, end: int, add: Callable[[LogRecord], None], bytes_max: int, *, lowest: int | None = None
+    ) -> Span:
+        """Pass the records from `first` until before `end` to `add`, and return the offsets that were read.
 
-        Return the offset that was reached: `end`, or less if the range has more than `bytes_max` bytes.
+        They end before `end` if the range has more than `bytes_max` bytes. With `lowest`, the records before `first`
+        that are in its batch are passed, too, from `lowest` on.
         """
-        position = first
+        position, begin = first, first
         while position < end and bytes_max > 0 and self._bytes_left > 0:
             is_stable = position < self._bounds.stable
             limit = min(end, self._bounds.stable) if is_stable else end
             data = await self._fetch(position, stable=is_stable)
             records = data.records or b""
-            self._bytes_left -= len(records)
             bytes_max -= len(records)
             aborted = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
             following = position
@@ -202,39 +169,50 @@ class PartitionReader:
                     if header.base_offset >= end:
                         following = limit
                         break
+                    if following > position and self._bytes_left <= 0:
+                        break
                     following = header.last_offset + 1
-                    for row in self._rows(header, batch, is_aborted, stable=is_stable):
-                        if first <= row.offset < end:
+                    if lowest is not None and header.base_offset < begin:
+                        begin = max(lowest, header.base_offset)
+                    expansion = -header.size
+                    for number, row in enumerate(self._rows(header, batch, is_aborted, stable=is_stable), 1):
+                        expansion += row.size
+                        if begin <= row.offset < end:
                             add(row)
-                    await asyncio.sleep(0)  # other requests of the console
+                        if number % RECORDS_PER_TURN == 0:
+                            await asyncio.sleep(0)  # other requests of the console
+                    self._bytes_left -= max(0, expansion)
+                    await asyncio.sleep(0)
             except Malformed as error:
                 raise ProtocolError(f"{self._partition}, at offset {following}: {error}") from error
+            self._bytes_left -= len(records)
             position = limit if following == position else following
-        return min(position, end)
+        return Span(begin, min(position, end))
 
     def _rows(self, header: BatchHeader, batch: memoryview, is_aborted: bool, *, stable: bool) -> Iterable[LogRecord]:
-        """Decode a batch. Remember its markers if they are behind the last stable offset."""
-        for record in records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX):
-            control = control_type(record.key) if header.is_control else None
-            state = TransactionState.NONE
-            if header.is_transactional and control is None:
-                state = TransactionState.UNKNOWN
-                if stable:
-                    state = TransactionState.ABORTED if is_aborted else TransactionState.COMMITTED
-            elif control in {ControlType.COMMIT, ControlType.ABORT} and not stable:
-                markers = self._markers.setdefault(header.producer_id, {})
-                markers[record.offset] = control is ControlType.COMMIT
+        """Decode a batch. Remember its markers if they are behind the last stable offset.
+
+        A batch that cannot be decoded, such as one that is too large after decompression, ends with a row that has the
+        reason. The records around it can then be read.
+        """
+        index, append_time = self._partition.partition, bool(header.timestamp_type)
+        state = TransactionState.NONE
+        if header.is_transactional and not header.is_control:
+            state = TransactionState.UNKNOWN
+            if stable:
+                state = TransactionState.ABORTED if is_aborted else TransactionState.COMMITTED
+        try:
+            for record in records_of(batch, header, max_decompressed_bytes=self._batch_bytes_max):
+                control = control_type(record.key) if header.is_control else None
+                if control in {ControlType.COMMIT, ControlType.ABORT} and not stable:
+                    markers = self._markers.setdefault(header.producer_id, {})
+                    markers[record.offset] = control is ControlType.COMMIT
+                content = record.key, record.value, record.headers
+                yield LogRecord(index, record.offset, record.timestamp, append_time, *content, state, control, header)
+        except Malformed as error:
+            last, content = header.last_offset, (None, None, ())
             yield LogRecord(
-                self._partition.partition,
-                record.offset,
-                record.timestamp,
-                bool(header.timestamp_type),
-                record.key,
-                record.value,
-                record.headers,
-                state,
-                control,
-                header,
+                index, last, header.max_timestamp, append_time, *content, state, None, header, problem=str(error)
             )
 
     async def _decided(self, rows: list[LogRecord], end: int) -> list[LogRecord]:
@@ -247,7 +225,8 @@ class PartitionReader:
         reached = end
         if any(self._committed(row) is None for row in rows if row.state is TransactionState.UNKNOWN):
             self._bytes_left = MARKER_BYTES_MAX
-            reached = await self._read(max(end, self._bounds.stable), self._bounds.high, _ignore, MARKER_BYTES_MAX)
+            unstable = max(end, self._bounds.stable)
+            reached = (await self._read(unstable, self._bounds.high, _ignore, MARKER_BYTES_MAX)).end
         undecided = TransactionState.OPEN if reached >= self._bounds.high else TransactionState.UNKNOWN
         states = {None: undecided, True: TransactionState.COMMITTED, False: TransactionState.ABORTED}
         return [

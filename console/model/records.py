@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.admin.offsets import offsets_of_partitions
-from odradek.client.errors import InvalidArgument, NotFound
+from odradek.client.errors import InvalidArgument, NotFound, ProtocolError
 from odradek.client.network.metadata import TopicPartition
-from odradek.console.model.partition_log import BYTES_MAX, LogPage, LogRecord, PartitionReader, read_bounds
+from odradek.console.model.partition_log import BYTES_MAX, LogPage, PartitionReader, read_bounds
 from odradek.console.model.parts import Part, read_part
+from odradek.console.model.record_cursor import PARTITIONS_MAX, format_cursor, newest, oldest, positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from odradek.client.network.cluster import Cluster
     from odradek.client.network.metadata import Topic
+    from odradek.console.model.log_record import LogRecord
 
 RECORDS_PER_PAGE: Final = 50
-PARTITIONS_MAX: Final = 32
-"""Maximum partitions that one page reads. With more, a partition must be selected."""
 SEARCH_BYTES_MIN: Final = 2 * 2**20
 """Bytes that a search reads from each partition at least."""
 READS_MAX: Final = 4
@@ -30,7 +30,9 @@ READS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """The records that a page shows. At most one of `before`, `start` and `time_ms` is set. None of them: the newest.
+    """The records that a page shows: the newest, or those around a position.
+
+    At most one of `before`, `start`, `time_ms`, `older` and `newer` is set.
 
     Attributes:
         partition: Index of the partition. None: all partitions.
@@ -39,6 +41,8 @@ class RecordQuery:
         time_ms: Show the records from this time on, in ms since 1970.
         key: Show only records with this key.
         markers: Show the markers of transactions, too.
+        older: Show the records before these offsets of partitions, and the newest of other partitions.
+        newer: Show the records from these offsets of partitions on.
     """
 
     partition: int | None = None
@@ -47,9 +51,13 @@ class RecordQuery:
     time_ms: int | None = None
     key: bytes | None = None
     markers: bool = False
+    older: Mapping[int, int] | None = None
+    newer: Mapping[int, int] | None = None
 
     def matches(self, row: LogRecord) -> bool:
         """Return True if the page shows this record."""
+        if row.problem:
+            return True
         if row.control is not None:
             return self.markers and self.key is None
         return self.key is None or row.key == self.key
@@ -57,7 +65,13 @@ class RecordQuery:
     @property
     def forward(self) -> bool:
         """Return True if the records follow a position."""
-        return self.start is not None or self.time_ms is not None
+        return self.start is not None or self.time_ms is not None or self.newer is not None
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """Return the offsets of partitions that the address of the page has."""
+        found = self.newer if self.older is None else self.older
+        return {} if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,8 @@ class RecordsPage:
         pages: What was read of each partition, or the reason why it was not read.
         skipped: Partitions that were not read, because there are more than PARTITIONS_MAX.
         forward: The records follow a position. False: they are the newest ones that match.
+        older: Position of the page with older records of several partitions. Empty if there are none.
+        newer: Position of the page with newer records of several partitions. Empty if there are none.
     """
 
     partitions: int
@@ -77,6 +93,13 @@ class RecordsPage:
     pages: Mapping[int, Part[LogPage]]
     skipped: int
     forward: bool
+    older: str = ""
+    newer: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Return True if no partition has offsets that were left out because of the bytes of a page."""
+        return all(part.value is None or part.value.complete for part in self.pages.values())
 
     @property
     def only(self) -> LogPage | None:
@@ -85,12 +108,17 @@ class RecordsPage:
 
 
 async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> RecordsPage:
-    """Read a page of records. Raise ClientError if the topic or the partition does not exist."""
+    """Read a page of records.
+
+    Raise ClientError if the topic or the partition does not exist, or if the positions are not those of its partitions.
+    """
     topic = await cluster.topic(name, refresh=True)
     if query.partition is None:
         indexes: Sequence[int] = list(topic.partitions)[:PARTITIONS_MAX]
     else:
         indexes = [topic.partition(query.partition).index]
+    if not query.positions.keys() <= set(indexes):
+        raise InvalidArgument("the position in the address has other partitions", "show the newest records")
     bytes_max = max(SEARCH_BYTES_MIN, BYTES_MAX // max(1, len(indexes)))
     running = asyncio.Semaphore(READS_MAX)
 
@@ -99,13 +127,34 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> Recor
             return await read_part(read_partition(cluster, topic, index, query, bytes_max))
 
     parts = await asyncio.gather(*map(read, indexes))
-    rows = [row for part in parts if part.value is not None for row in part.value.rows]
-    if len(indexes) > 1:
-        rows.sort(key=lambda row: row.timestamp_ms)
-    shown = rows[:RECORDS_PER_PAGE] if query.forward else rows[-RECORDS_PER_PAGE:]
     pages = dict(zip(indexes, parts, strict=True))
     skipped = 0 if query.partition is not None else len(topic.partitions) - len(indexes)
-    return RecordsPage(len(topic.partitions), shown[::-1], pages, skipped, query.forward)
+    return _page(len(topic.partitions), query, pages, skipped)
+
+
+def _page(partitions: int, query: RecordQuery, parts: Mapping[int, Part[LogPage]], skipped: int) -> RecordsPage:
+    """Select the records of a page from those of its partitions, and the positions of the pages around it."""
+    pages = {index: part.value for index, part in parts.items() if part.value is not None}
+    select = oldest if query.forward else newest
+    taken = select(pages, RECORDS_PER_PAGE, strict=query.key is None)
+    older, newer = positions(pages, taken, forward=query.forward)
+    rows: list[LogRecord] = []
+    for index, page in pages.items():
+        rows += page.rows[: taken[index]] if query.forward else page.rows[len(page.rows) - taken[index] :]
+    if len(parts) > 1:
+        rows.sort(key=lambda row: row.timestamp_ms)
+    has_older = any(older[index] > page.bounds.start for index, page in pages.items())
+    has_newer = any(newer[index] < page.bounds.high for index, page in pages.items())
+    known = {index: offset for index, offset in query.positions.items() if index not in pages}
+    return RecordsPage(
+        partitions,
+        rows[::-1],
+        parts,
+        skipped,
+        query.forward,
+        format_cursor(known | older) if has_older else "",
+        format_cursor(known | newer) if has_newer else "",
+    )
 
 
 async def read_partition(cluster: Cluster, topic: Topic, index: int, query: RecordQuery, bytes_max: int) -> LogPage:
@@ -113,13 +162,14 @@ async def read_partition(cluster: Cluster, topic: Topic, index: int, query: Reco
     key = TopicPartition(topic.name, index)
     bounds = (await read_bounds(cluster, [key]))[key]
     reader = PartitionReader(cluster, topic, key, bounds, bytes_max)
-    start = query.start
+    start = query.start if query.newer is None else query.newer.get(index, bounds.high)
     if query.time_ms is not None:
         found = (await offsets_of_partitions(cluster, {key: query.time_ms}))[key]
         start = found if found >= 0 else bounds.high
     if start is not None:
         return await reader.forward(start, RECORDS_PER_PAGE, query.matches)
-    before = bounds.high if query.before is None else query.before
+    before = query.before if query.older is None else query.older.get(index)
+    before = bounds.high if before is None else before
     return await reader.backward(before, RECORDS_PER_PAGE, query.matches)
 
 
@@ -130,6 +180,8 @@ async def read_record(cluster: Cluster, name: str, index: int, offset: int) -> L
     bounds = (await read_bounds(cluster, [key]))[key]
     reader = PartitionReader(cluster, topic, key, bounds)
     page = await reader.forward(offset, 1, lambda row: row.offset >= offset)
+    if page.rows and page.rows[0].problem:
+        raise ProtocolError(f"{key}, at offset {page.rows[0].offset}: {page.rows[0].problem}")
     if not page.rows or page.rows[0].offset != offset:
         raise NotFound(
             f"{key} has no record at offset {offset}",

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from odradek.client.errors import InvalidArgument
 from odradek.console.model.content import Format, decode
 from odradek.console.model.parts import Part, read_part
+from odradek.console.model.record_cursor import parse_cursor
 from odradek.console.model.records import RecordQuery, parse_key, parse_time, read_record, read_records
 from odradek.console.web.guard import viewer_of
 from odradek.console.web.queries import choice_of, number_of, optional_number_of
@@ -18,22 +19,35 @@ from odradek.console.web.render import render
 from odradek.protocol.batch import ControlType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from odradek.console.model.content import Content
-    from odradek.console.model.partition_log import LogRecord
+    from odradek.console.model.log_record import LogRecord
     from odradek.console.model.records import RecordsPage
     from odradek.console.model.registry import SchemaRegistry
 
+FIELDS: Final = ("partition", "from", "before", "time", "key", "as", "older", "newer")
+"""Values in the address of a page of records, besides `markers`."""
 MARKERS: Final = {ControlType.COMMIT: "commit marker", ControlType.ABORT: "abort marker"}
+HEADERS_PER_ROW: Final = 3
+"""Maximum headers of a record in a table. A record may have a million."""
+HEADERS_MAX: Final = 200
+"""Maximum headers on the page of a record."""
+NAME_MAX: Final = 400
+"""Maximum characters of the name of a header."""
 READ_DEADLINE_S: Final = 12.0
 """Seconds for a page of records. A search reads up to 16 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record with its content as text. `marker` names a control record, and is empty for others."""
+    """A record with its content as text, and its first headers.
+
+    `marker` names a control record, and is empty for others.
+    """
 
     record: LogRecord
     key: Content
@@ -46,18 +60,14 @@ async def records(request: Request) -> Response:
     """Show a page of records."""
     name = request.path_params["topic"]
     given = request.query_params
-    form = {each: given.get(each, "").strip() for each in ("partition", "from", "before", "time", "key", "as")}
+    form = {each: given.get(each, "").strip() for each in FIELDS}
     markers = given.get("markers") == "1"
     problem = ""
     page: Part[RecordsPage] = Part()
     shown: list[ShownRecord] = []
     wanted = choice_of(Format, form["as"], Format.AUTO)
     try:
-        start, before = optional_number_of(form["from"]), optional_number_of(form["before"])
-        time_ms = parse_time(form["time"]) if start is None and before is None else None
-        query = RecordQuery(
-            optional_number_of(form["partition"]), before, start, time_ms, parse_key(form["key"]), markers
-        )
+        query = _query(form, markers=markers)
     except InvalidArgument as error:
         problem = str(error)
     else:
@@ -76,6 +86,23 @@ async def records(request: Request) -> Response:
         page=page,
         records=shown,
     )
+
+
+def _query(form: Mapping[str, str], *, markers: bool) -> RecordQuery:
+    """Return the query of an address, by the first position that it has.
+
+    Raise InvalidArgument if a value is malformed.
+    """
+    partition, key = optional_number_of(form["partition"]), parse_key(form["key"])
+    if partition is None:
+        older, newer = parse_cursor(form["older"]), parse_cursor(form["newer"])
+        if older is not None:
+            return RecordQuery(key=key, markers=markers, older=older)
+        if newer is not None:
+            return RecordQuery(key=key, markers=markers, newer=newer)
+    start, before = optional_number_of(form["from"]), optional_number_of(form["before"])
+    time_ms = parse_time(form["time"]) if start is None and before is None else None
+    return RecordQuery(partition, before, start, time_ms, key, markers)
 
 
 async def record(request: Request) -> Response:
@@ -97,7 +124,8 @@ async def _shown(
         wanted = Format.HEX
     key = await decode(row.key, wanted, registry, pretty=pretty)
     value = await decode(row.value, wanted, registry, pretty=pretty)
-    headers = [(name, await decode(each, Format.AUTO, None, pretty=False)) for name, each in row.headers]
+    shown = row.headers[: HEADERS_MAX if pretty else HEADERS_PER_ROW]
+    headers = [(name[:NAME_MAX], await decode(each, Format.AUTO, None)) for name, each in shown]
     marker = "" if row.control is None else MARKERS.get(row.control, "control record")
     return ShownRecord(row, key, value, headers, marker)
 

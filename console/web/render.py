@@ -95,16 +95,25 @@ def percent(part: float, whole: float) -> int:
     return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
 
 
+def _printable(value: object) -> object:
+    """Return the output of an expression of a template. Names that clients choose must not change the text around them.
+
+    The results of macros are unchanged: their own expressions have been replaced.
+    """
+    return visible(value) if type(value) is str else value
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration, "visible": visible}
+    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration}
     environment.globals |= {"address": address, "percent": percent, "UNKNOWN": UNKNOWN}
     return environment
 

@@ -27,6 +27,12 @@ def test_all_values_are_escaped() -> None:
     )
 
 
+def test_characters_that_change_the_order_of_text_are_shown_as_codes_on_all_pages() -> None:
+    macro = "{% macro bold(text) %}<b>{{ text }}</b>{% endmacro %}{{ bold(text) }} {{ text }}"
+    shown = "a\\u202eb\\u001b\\ud800&lt;"
+    assert ENVIRONMENT.from_string(macro).render(text="a\u202eb\x1b\ud800<") == f"<b>{shown}</b> {shown}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_file_has_no_inline_code_and_no_other_host_and_escapes_values(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

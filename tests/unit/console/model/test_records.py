@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from odradek.console.model.partition_log import LogRecord
+    from odradek.console.model.log_record import LogRecord
 
 KEY = TopicPartition("payments", 0)
 

@@ -1,0 +1,76 @@
+"""A fake of the cluster connections: one topic, whose batches a fetch returns as a broker does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.client.network.metadata import Partition, Topic, TopicPartition
+from odradek.console.model.partition_log import Bounds, PartitionReader
+from odradek.protocol.batch import build_batch, read_header
+from odradek.protocol.compression import Compression
+from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NAME = "payments"
+
+
+@dataclass
+class FakeLog:
+    """Fake of `Cluster` for reads of records. `fetches` has the partition and the offset of each fetch."""
+
+    partitions: int = 1
+    logs: dict[int, list[bytes]] = field(default_factory=dict)
+    fetches: list[tuple[int, int]] = field(default_factory=list)
+
+    def append(
+        self,
+        records: Iterable[tuple[int, bytes]],
+        partition: int = 0,
+        compression: Compression = Compression.NONE,
+        key: bytes | None = None,
+    ) -> None:
+        """Append a batch with a time and a value per record."""
+        rows = [(key, value, time_ms, ()) for time_ms, value in records]
+        batch = build_batch(rows, base_offset=self.bounds(partition).high, compression=compression)
+        self.logs.setdefault(partition, []).append(batch)
+
+    def bounds(self, partition: int = 0) -> Bounds:
+        """Return the offsets of a partition. All records are stable."""
+        batches = self.logs.get(partition)
+        high = read_header(batches[-1]).last_offset + 1 if batches else 0
+        return Bounds(0, high, high)
+
+    def reader(self, bytes_max: int) -> PartitionReader:
+        """Return a reader of the first partition."""
+        return PartitionReader(self, self._topic(), TopicPartition(NAME, 0), self.bounds(), bytes_max)  # type: ignore[arg-type]
+
+    async def topic(self, name: str, *, refresh: bool) -> Topic:
+        assert (name, refresh) == (NAME, True)
+        return self._topic()
+
+    async def read_bounds(self, _: object, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Stand for `read_bounds` of the model."""
+        return {each: self.bounds(each.partition) for each in partitions}
+
+    async def request(self, _: int, request: Any) -> FetchResponse:
+        """Return the batches from the one with the offset on, up to the limit, but the first one whole."""
+        wanted = request.topics[0].partitions[0]
+        self.fetches.append((wanted.partition, wanted.fetch_offset))
+        records = b""
+        for batch in self.logs.get(wanted.partition, ()):
+            is_first = not records
+            if read_header(batch).last_offset < wanted.fetch_offset:
+                continue
+            if not is_first and len(records) + len(batch) > wanted.partition_max_bytes:
+                break
+            records += batch
+        data = PartitionData(partition_index=wanted.partition, records=records, aborted_transactions=[])
+        return FetchResponse(responses=[FetchableTopicResponse(topic=NAME, partitions=[data])])
+
+    def _topic(self) -> Topic:
+        partitions = {index: Partition(index, 1, 0, (1,), (1,)) for index in range(self.partitions)}
+        return Topic(NAME, UUID(int=1), internal=False, partitions=partitions, error_code=0)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from odradek.console.model.avro import AvroUndecodable, avro_json
+from odradek.console.model.avro import avro_text
+from odradek.console.model.avro_decoder import AvroUndecodable
 
 if TYPE_CHECKING:
     from odradek.console.model.registry import SchemaRegistry
@@ -19,11 +20,22 @@ CELL_BYTES_MAX: Final = 400
 """Maximum bytes of a value that a row of a table shows."""
 PAGE_BYTES_MAX: Final = 256 * 1024
 """Maximum bytes of a value that the page of a record shows, and that are decoded as JSON or Avro."""
+CELL_VALUES_MAX: Final = 5_000
+"""Maximum values in Avro of one value in a table, with all parts. A page decodes up to 100, each in about 10 ms."""
+PAGE_VALUES_MAX: Final = 100_000
+"""Maximum values in Avro of the value on the page of a record, with all parts."""
 WIRE_FORMAT: Final = b"\x00"
 """First byte of a value with a schema id (Confluent's wire format). The schema id has the next four bytes."""
 WIRE_PREFIX_BYTES: Final = 5
 TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+')
 """Parts of valid JSON without its white space."""
+INVISIBLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ud800-\uf8ff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\U000f0000-\U000ffffd"
+    "\U00100000-\U0010fffd]"
+)
+"""Characters of the categories Cc, Cf, Cs and Co, without the line break and the tabulator."""
 INDENT: Final = "  "
 DUMP_BYTES: Final = 16
 """Bytes per line of a hexadecimal dump."""
@@ -94,8 +106,8 @@ async def _avro_text(content: bytes, registry: SchemaRegistry | None, *, pretty:
     if len(content) > PAGE_BYTES_MAX:
         raise AvroUndecodable(f"longer than {PAGE_BYTES_MAX} bytes")
     schema = await registry.schema(schema_id_of(content))
-    value = avro_json(schema, content[WIRE_PREFIX_BYTES:])
-    return json.dumps(value, ensure_ascii=False, indent=2 if pretty else None)
+    values_max = PAGE_VALUES_MAX if pretty else CELL_VALUES_MAX
+    return avro_text(schema, content[WIRE_PREFIX_BYTES:], values_max=values_max, pretty=pretty)
 
 
 def is_wire_format(content: bytes) -> bool:
@@ -117,17 +129,24 @@ def json_text(content: bytes, *, pretty: bool) -> str:
     if not text.lstrip().startswith(("{", "[")):
         raise ValueError("neither an object nor an array")
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str, parse_float=str)
     except RecursionError:
         raise ValueError("too deep") from None
-    return indented(text) if pretty else " ".join(text.split("\n"))
+    return indented(text, PAGE_BYTES_MAX) if pretty else " ".join(text.split("\n"))
 
 
-def indented(text: str) -> str:
-    """Return JSON with line breaks and indentation. Names, numbers and their order are unchanged."""
+def indented(text: str, characters_max: int) -> str:
+    """Return JSON with line breaks and indentation. Names, numbers and their order are unchanged.
+
+    The result ends when it has more than the maximum of characters: indentation multiplies the size of deep JSON.
+    """
     parts: list[str] = []
-    depth = 0
+    depth = counted = characters = 0
     for token in TOKENS.finditer(text):
+        characters += sum(map(len, parts[counted:]))
+        counted = len(parts)
+        if characters > characters_max:
+            break
         found = token[0]
         if found in {"]", "}"}:
             depth -= 1
@@ -153,12 +172,7 @@ def is_text(content: bytes, *, truncated: bool = False) -> bool:
 
 def visible(text: str) -> str:
     """Replace characters that are not visible, or that change the order of the text, by their codes."""
-    return "".join(
-        f"\\u{ord(character):04x}"
-        if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} and character not in "\n\t"
-        else character
-        for character in text
-    )
+    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def dump(content: bytes) -> str:

@@ -7,12 +7,11 @@ import contextlib
 import time
 from collections import Counter
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector
 
 from odradek.console.model.charts import METRIC_NAMES, broker_values
 from odradek.console.model.http_address import parse_http_address
+from odradek.console.model.http_get import HttpFailed, http_get
 from odradek.console.model.prometheus import parse
 from odradek.console.model.series import INTERVAL_S, History, Rates
 
@@ -68,14 +67,12 @@ class Scraper:
 
     async def sample(self) -> None:
         """Scrape all brokers once. A broker that does not respond has a gap."""
-        found = await asyncio.gather(
-            *(asyncio.to_thread(scrape, url) for url in self._urls.values()), return_exceptions=True
-        )
+        found = await asyncio.gather(*map(scrape, self._urls.values()), return_exceptions=True)
         scrapes: dict[str, Scrape] = {}
         errors: dict[str, str] = {}
         for name, result in zip(self._urls, found, strict=True):
-            if isinstance(result, OSError | HTTPException | ValueError):
-                errors[name] = str(result) or type(result).__name__
+            if isinstance(result, HttpFailed):
+                errors[name] = str(result)
             elif isinstance(result, BaseException):
                 raise result
             else:
@@ -92,18 +89,11 @@ def _by_name(urls: Sequence[str]) -> dict[str, str]:
     return {url if shared[host] > 1 else host: url for url, host in hosts.items()}
 
 
-def scrape(url: str) -> Scrape:
-    """Return the metrics of a broker that the charts use.
-
-    Raise OSError, HTTPException or ValueError if they cannot be read.
-    """
-    opener = OpenerDirector()
-    for handler in (HTTPHandler(), HTTPSHandler()):
-        opener.add_handler(handler)
-    with opener.open(url, timeout=SCRAPE_TIMEOUT_S) as response:
-        if response.status != HTTPStatus.OK:
-            raise ValueError(f"the response has the status {response.status}")
-        data = response.read(SCRAPE_BYTES_MAX + 1)
-    if len(data) > SCRAPE_BYTES_MAX:
-        raise ValueError(f"the metrics have more than {SCRAPE_BYTES_MAX} bytes")
-    return parse(data.decode(errors="replace"), METRIC_NAMES)
+async def scrape(url: str) -> Scrape:
+    """Return the metrics of a broker that the charts use. Raise HttpFailed if they cannot be read."""
+    server = parse_http_address(url, "--prometheus")
+    target = f"{server.path or '/'}?{server.query}" if server.query else server.path or "/"
+    found = await http_get(server, target, deadline_s=SCRAPE_TIMEOUT_S, bytes_max=SCRAPE_BYTES_MAX)
+    if found.status != HTTPStatus.OK:
+        raise HttpFailed(f"the response has the status {found.status}")
+    return parse(found.body.decode(errors="replace"), METRIC_NAMES)

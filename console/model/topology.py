@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.special_values import NO_LEADER
@@ -91,23 +91,46 @@ class Topology:
     leaderless: int
 
 
+@dataclass(slots=True)
+class _Hosted:
+    """Replicas of a broker by kind: their numbers, and the first ones of each kind by topic and partition."""
+
+    leaders: int = 0
+    followers: int = 0
+    late: int = 0
+    first: tuple[list[Replica], list[Replica], list[Replica]] = field(default_factory=lambda: ([], [], []))
+
+
 def topology_of(brokers: Sequence[BrokerDescription], topics: Iterable[Topic], controller: int | None) -> Topology:
     """Arrange the brokers by rack, with the replicas of topics."""
-    replicas: dict[int, list[Replica]] = {broker.node_id: [] for broker in brokers}
+    limit = min(SQUARES_PER_BROKER_MAX, SQUARES_MAX // max(1, len(brokers)))
+    hosted = {broker.node_id: _Hosted() for broker in brokers}
     flows: dict[tuple[int, int], int] = {}
     leaderless = 0
-    for topic in topics:
-        for partition in topic.partitions.values():
-            leaderless += partition.leader == NO_LEADER
+    for topic in sorted(topics, key=lambda topic: topic.name):
+        for index, partition in sorted(topic.partitions.items()):
+            leader, isr = partition.leader, partition.isr
+            leaderless += leader == NO_LEADER
             for node_id in partition.replicas:
-                leads = node_id == partition.leader
-                if node_id in replicas:
-                    replicas[node_id].append(Replica(topic.name, partition.index, leads, node_id in partition.isr))
-                if not leads and partition.leader != NO_LEADER:
-                    flow = partition.leader, node_id
-                    flows[flow] = flows.get(flow, 0) + 1
-    limit = min(SQUARES_PER_BROKER_MAX, SQUARES_MAX // max(1, len(brokers)))
-    nodes = [_node(broker, broker.node_id == controller, replicas[broker.node_id], limit) for broker in brokers]
+                leads, in_sync = node_id == leader, node_id in isr
+                if not leads and leader != NO_LEADER:
+                    flows[leader, node_id] = flows.get((leader, node_id), 0) + 1
+                on_broker = hosted.get(node_id)
+                if on_broker is None:
+                    continue
+                late, leaders, followers = on_broker.first
+                if not in_sync:
+                    on_broker.late += 1
+                    first = late
+                elif leads:
+                    on_broker.leaders += 1
+                    first = leaders
+                else:
+                    on_broker.followers += 1
+                    first = followers
+                if len(first) < limit:
+                    first.append(Replica(topic.name, index, leads, in_sync))
+    nodes = [_node(broker, broker.node_id == controller, hosted[broker.node_id], limit) for broker in brokers]
     by_rack: dict[str, list[BrokerNode]] = {}
     for node in nodes:
         by_rack.setdefault(node.broker.rack or "", []).append(node)
@@ -121,12 +144,10 @@ def topology_of(brokers: Sequence[BrokerDescription], topics: Iterable[Topic], c
     return Topology(width, max((rack.height for rack in racks), default=0), racks, flows, leaderless)
 
 
-def _node(broker: BrokerDescription, controller: bool, replicas: Sequence[Replica], limit: int) -> BrokerNode:
-    order = {"late": 0, "leader": 1, "follower": 2}
-    late = sum(not each.in_sync for each in replicas)
-    leaders = sum(each.leads and each.in_sync for each in replicas)
-    shown = sorted(replicas, key=lambda each: (order[each.kind], each.topic, each.partition))[:limit]
-    return BrokerNode(broker, controller, leaders, len(replicas) - late - leaders, late, shown)
+def _node(broker: BrokerDescription, controller: bool, hosted: _Hosted, limit: int) -> BrokerNode:
+    late, leaders, followers = hosted.first
+    shown = [*late, *leaders, *followers][:limit]
+    return BrokerNode(broker, controller, hosted.leaders, hosted.followers, hosted.late, shown)
 
 
 def _box(node: BrokerNode, x: int, y: int) -> BrokerBox:

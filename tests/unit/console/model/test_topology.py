@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from odradek.client.admin.status import BrokerDescription
@@ -53,6 +54,20 @@ def test_picture_is_bounded_and_boxes_do_not_overlap() -> None:
             below = [each for each in boxes if each.x == box.x and each.y > box.y]
             assert all(each.y >= box.y + box.height for each in below)
             assert box.y + box.height <= picture.height
+
+
+def test_replicas_that_need_attention_are_first_then_by_topic_and_partition() -> None:
+    many = replace(topic(*[(1 if index % 2 else 2, (1, 2), (1, 2)) for index in range(600)]), name="b")
+    behind = replace(topic((2, (1, 2), (2,)), (2, (2, 1), (2,))), name="c")
+    few = replace(topic((2, (1, 2), (1, 2)), (1, (1, 2), (1, 2))), name="a")
+    picture = topology_of(brokers(None, None), [behind, many, few], None)
+    node = picture.racks[0].boxes[0].node
+    kinds = [each.kind for each in node.shown]
+    assert kinds == ["late"] * 2 + ["leader"] * 301 + ["follower"] * (SQUARES_PER_BROKER_MAX - 303)
+    for kind in set(kinds):
+        names = [(each.topic, each.partition) for each in node.shown if each.kind == kind]
+        assert names == sorted(names)
+    assert (node.leaders, node.followers, node.late, node.more) == (301, 301, 2, 604 - SQUARES_PER_BROKER_MAX)
 
 
 def test_cluster_without_brokers_has_an_empty_picture() -> None:

@@ -26,6 +26,7 @@ async def test_samples_of_the_protocol_and_of_prometheus_begin_with_the_console(
 ) -> None:
     for module in (observer_module, scraper_module):
         monkeypatch.setattr(module, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(scraper_module, "SCRAPE_TIMEOUT_S", TIMEOUT_S)
     port, absent = free_port(), free_port()
     urls = (f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{absent}/metrics")
     async with running(tmp_path, *SMALL, f"odradek.metrics.listener=127.0.0.1:{port}") as node:
@@ -33,7 +34,10 @@ async def test_samples_of_the_protocol_and_of_prometheus_begin_with_the_console(
         async with browser(settings) as client:
             observer, scraper = client.app.state.sessions.viewer("").observer, client.app.state.scraper
             async with asyncio.timeout(TIMEOUT_S):
-                while not observer.history.latest("written").get("orders") or len(scraper.history.times()) < 2:
+                while not (
+                    observer.history.latest("written").get("orders")
+                    and scraper.history.latest("requests").get(f"127.0.0.1:{port}")
+                ):
                     await node.produce("orders", b"1")
             observer.close()
             scraper.close()

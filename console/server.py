@@ -11,25 +11,36 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from odradek.console.application import application
+from odradek.console.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from odradek.console.settings import Settings
+    from odradek.console.web.streams import Streams
 
 CONNECTIONS_MAX: Final = 200
-"""Maximum connections and tasks. Further requests are refused with 503."""
+"""Maximum connections and tasks, streams of open pages included. Further requests are refused with 503."""
 KEEP_ALIVE_S: Final = 15
 END_S: Final = 2
 """Seconds for which the end of the console waits for open requests."""
 
 
 class _Server(uvicorn.Server):
-    """Server that leaves signals to its caller."""
+    """Server that leaves signals to its caller, and ends the streams of open pages before it waits for requests."""
+
+    def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
+        super().__init__(config)
+        self._streams = streams
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, and then the server."""
+        self._streams.stop()
+        await super().shutdown(sockets)
 
 
 async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -39,10 +50,11 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS_MAX) as listening:
+        app = application(settings)
         server = _Server(
             uvicorn.Config(
-                application(settings),
-                http="h11",
+                app,
+                http=Connection,
                 ws="none",
                 lifespan="on",
                 log_level="warning",
@@ -52,7 +64,8 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=END_S,
-            )
+            ),
+            app.state.sessions.streams,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

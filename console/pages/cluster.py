@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from odradek.console.model.cluster import read_cluster
 from odradek.console.web.guard import viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.render import render
 
 if TYPE_CHECKING:
@@ -27,4 +28,4 @@ async def page(request: Request) -> Response:
     return render(request, "cluster.html", cluster=await read_cluster(viewer.cluster, viewer.all_topics()))
 
 
-ROUTES: Final = (Route("/", first), Route("/cluster", page))
+ROUTES: Final = (Route("/", first), Route("/cluster", live(page)))

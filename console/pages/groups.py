@@ -9,6 +9,7 @@ from starlette.routing import Route
 from odradek.console.model.groups import ALL, GroupSelection, read_group, read_groups
 from odradek.console.model.parts import read_part
 from odradek.console.web.guard import viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.queries import number_of
 from odradek.console.web.render import render
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 async def groups(request: Request) -> Response:
     """Show a page of the groups, with their lag."""
     viewer = viewer_of(request)
-    viewer.observer.start()
     given = request.query_params
     selection = GroupSelection(
         given.get("q", ""), given.get("state", ALL), given.get("type", ALL), number_of(given.get("page"), 1)
@@ -32,7 +32,6 @@ async def groups(request: Request) -> Response:
 async def group(request: Request) -> Response:
     """Show a group: members, assignment, lag, and the changes that the console has observed."""
     viewer = viewer_of(request)
-    viewer.observer.start()
     name = request.query_params.get("id", "")
     found = await read_part(viewer.cache.get(("group", name), lambda: read_group(viewer.cluster, name)))
     observer = viewer.observer
@@ -47,4 +46,4 @@ async def group(request: Request) -> Response:
     )
 
 
-ROUTES: Final = (Route("/groups", groups), Route("/groups/id", group))
+ROUTES: Final = (Route("/groups", live(groups)), Route("/groups/id", live(group)))

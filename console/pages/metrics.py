@@ -1,14 +1,16 @@
-"""The page of metrics, and the data of its charts as JSON."""
+"""The page of metrics, and the samples of its charts as JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from odradek.console.model.charts import BROKER_CHARTS, PROTOCOL_CHARTS
 from odradek.console.web.guard import viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.queries import number_of
 from odradek.console.web.render import render
 
@@ -37,22 +39,31 @@ async def page(request: Request) -> Response:
     )
 
 
-async def data(request: Request) -> Response:
-    """Return the samples after the times `protocol` and `brokers`, in ms since 1970, as JSON."""
+def samples(request: Request, position: str) -> tuple[str, str]:
+    """Return the samples after a position as JSON, and the position of the next ones.
+
+    A position has the times of the last samples of the cluster and of the brokers, in ms since 1970. A browser returns
+    it when it connects again. An invalid one stands for the begin.
+    """
     observer, scraper = _sources(request)
-    given = request.query_params
-    return JSONResponse(
-        {
-            "protocol": _rows(observer.history, PROTOCOL_CHARTS, number_of(given.get("protocol"), 0)),
-            "brokers": _rows(scraper.history, BROKER_CHARTS, number_of(given.get("brokers"), 0)),
-        }
+    first, _, second = position.partition("-")
+    after = number_of(first, 0), number_of(second, 0)
+    histories = observer.history, scraper.history
+    content = {
+        "whole": after == (0, 0),
+        "protocol": _rows(observer.history, PROTOCOL_CHARTS, after[0]),
+        "brokers": _rows(scraper.history, BROKER_CHARTS, after[1]),
+    }
+    reached = (
+        max(before, *(math.ceil(time * 1000) for time in history.times(before / 1000)), 0)
+        for before, history in zip(after, histories, strict=True)
     )
+    return json.dumps(content), "-".join(map(str, reached))
 
 
 def _sources(request: Request) -> tuple[Observer, Scraper]:
     observer = viewer_of(request).observer
     scraper: Scraper = request.app.state.scraper
-    observer.start()
     return observer, scraper
 
 
@@ -64,4 +75,4 @@ def _rows(history: History, charts: Iterable[Chart], after_ms: int) -> dict[str,
     }
 
 
-ROUTES: Final = (Route("/metrics", page), Route("/metrics/data", data))
+ROUTES: Final = (Route("/metrics", live(page, samples)),)

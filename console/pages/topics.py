@@ -9,6 +9,7 @@ from starlette.routing import Route
 from odradek.console.model.parts import read_part
 from odradek.console.model.topics import TopicOrder, read_configs, read_topic, read_topics
 from odradek.console.web.guard import viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.queries import choice_of, number_of
 from odradek.console.web.render import render
 
@@ -45,7 +46,7 @@ async def configs(request: Request) -> Response:
 
 
 ROUTES: Final = (
-    Route("/topics", topics),
-    Route("/topics/{topic}", topic),
+    Route("/topics", live(topics)),
+    Route("/topics/{topic}", live(topic)),
     Route("/topics/{topic}/configs", configs),
 )

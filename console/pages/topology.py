@@ -11,6 +11,7 @@ from odradek.client.admin.status import describe_brokers, describe_quorum
 from odradek.console.model.parts import Part, read_part
 from odradek.console.model.topology import BOX_WIDTH, Topology, topology_of
 from odradek.console.web.guard import viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.render import render
 
 if TYPE_CHECKING:
@@ -35,4 +36,4 @@ async def page(request: Request) -> Response:
     return render(request, "topology.html", picture=picture, topic=name, box_width=BOX_WIDTH)
 
 
-ROUTES: Final = (Route("/topology", page),)
+ROUTES: Final = (Route("/topology", live(page)),)

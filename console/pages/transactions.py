@@ -22,6 +22,7 @@ from odradek.console.model.transactions import (
 )
 from odradek.console.model.transition_log import STEPS_MAX, read_log, timeline
 from odradek.console.web.guard import access_of, viewer_of
+from odradek.console.web.live import live
 from odradek.console.web.queries import number_of, optional_number_of
 from odradek.console.web.render import render
 from odradek.console.web.timeline_picture import picture_of
@@ -146,9 +147,9 @@ def now_ms() -> int:
 
 
 ROUTES: Final = (
-    Route("/transactions", overview),
-    Route("/transactions/id", one),
-    Route("/transactions/log", decoded),
+    Route("/transactions", live(overview)),
+    Route("/transactions/id", live(one)),
+    Route("/transactions/log", live(decoded)),
 )
 ACTIONS: Final = (
     Route("/transactions/abort", confirm),

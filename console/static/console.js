@@ -1,4 +1,4 @@
-// Keys, the switch between light and dark, and pauses of refreshes. Pages work without this file.
+// Keys, and the switch between light and dark. Pages work without this file.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -9,15 +9,6 @@
     if (event.detail.verb !== "get") {
       event.detail.headers["X-CSRF-Token"] = document.querySelector("meta[name=csrf]").content;
     }
-  });
-  // A page that nobody sees, or in which text is selected or a dialog or row is open, is not refreshed.
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    const source = event.detail.elt;
-    const timed = event.detail.requestConfig.triggeringEvent === undefined;
-    if (!timed) return;
-    const selected = String(document.getSelection()) !== "";
-    const open = document.querySelector("dialog[open]") || source.querySelector("details[open]");
-    if (document.hidden || selected || open) event.preventDefault();
   });
 
   function isDark() {

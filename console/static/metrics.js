@@ -1,7 +1,6 @@
-// Charts of the page of metrics. The samples come from /metrics/data, and only new ones are requested.
+// Charts of the page of metrics. The samples come with the stream of the page, at first all, then new ones.
 "use strict";
 (() => {
-  const PERIOD_MS = 5000;
   const KEPT_S = 3600;
   const COLORS = 6;
   const HEIGHT = 150;
@@ -121,20 +120,12 @@
 
   const figures = () => document.querySelectorAll("figure.chart");
   const drawAll = () => figures().forEach(draw);
-  async function load() {
-    const after = (source) => Math.ceil((known[source].times.at(-1) ?? 0) * 1000);
-    try {
-      const response = await fetch(`/metrics/data?protocol=${after("protocol")}&brokers=${after("brokers")}`);
-      if (response.ok && !response.redirected) {
-        const fresh = await response.json();
-        merge("protocol", fresh.protocol);
-        merge("brokers", fresh.brokers);
-        drawAll();
-      }
-    } catch {
-      // The console does not respond: the next period is the next attempt.
-    }
-  }
+  document.addEventListener("samples", ({ detail: fresh }) => {
+    if (fresh.whole) Object.values(known).forEach((each) => Object.assign(each, { times: [], charts: {} }));
+    merge("protocol", fresh.protocol);
+    merge("brokers", fresh.brokers);
+    drawAll();
+  });
   document.addEventListener("themechange", drawAll);
   document.getElementById("window").addEventListener("change", drawAll);
   addEventListener("resize", drawAll);
@@ -143,6 +134,4 @@
     plots.clear();
     drawAll();
   });
-  load();
-  setInterval(() => { if (!document.hidden) load(); }, PERIOD_MS);
 })();

@@ -14,6 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
+from odradek.console.web.events import ENDED, is_stream, single_event
 from odradek.console.web.sessions import ID_CHARACTERS
 
 if TYPE_CHECKING:
@@ -192,8 +193,8 @@ def _same_site_reload(request: Request) -> Response:
 
 
 def _to_login(request: Request) -> Response:
-    if request.headers.get("hx-request"):
-        return Response(status_code=204, headers={"HX-Redirect": LOGIN_PATH})
+    if is_stream(request):
+        return single_event(ENDED)
     return RedirectResponse(f"{LOGIN_PATH}?next={quote(_own_address(request), safe='')}", 303)
 
 

@@ -29,13 +29,13 @@ THEME_COOKIE: Final = "odradek_console_theme"
 
 
 def render(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
-    """Render a template in the frame of the console."""
+    """Render a template in the frame of the console, or its block `live` alone for a stream."""
     access = access_of(request)
     settings = request.app.state.settings
     theme = request.cookies.get(THEME_COOKIE, "")
     text = ENVIRONMENT.get_template(template).render(
+        frame=getattr(request.state, "frame", "base.html"),
         path=request.url.path,
-        query=request.url.query,
         navigation=NAVIGATION,
         csrf=access.token,
         user=None if access.viewer is None else access.viewer.user,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client import Cluster
 from odradek.console.model.cache import Cache
 from odradek.console.model.observer import Observer
+from odradek.console.web.streams import Streams
 
 if TYPE_CHECKING:
     from odradek.client import Metadata
@@ -37,8 +38,7 @@ class Viewer:
     Attributes:
         cluster: Connections to the brokers with the credentials of the principal.
         cache: Values that requests of the same principal share.
-        observer: Samples of the cluster. Without login, they begin with the console, otherwise with the first page of
-            the session that shows their history.
+        observer: Samples of the cluster. Without login, they begin with the console, otherwise with the login.
         user: Name of the logged-in user. None: the cluster needs no login.
     """
 
@@ -76,6 +76,9 @@ class Sessions:
     """All sessions of a console.
 
     A browser without login has an id, too, for the tokens of forms, but nothing is kept for it.
+
+    Attributes:
+        streams: Streams of open pages. Those of a session end with it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -84,9 +87,10 @@ class Sessions:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._secret = secrets.token_bytes(ID_BYTES)
         self._shared: Viewer | None = None
+        self.streams = Streams()
 
     def start(self) -> None:
-        """Start the samples of the cluster, if it needs no login. Otherwise each session starts its own."""
+        """Start the samples of the cluster, if it needs no login. Otherwise each login starts those of its session."""
         shared = None if self._settings.needs_login else self.viewer("")
         if shared is not None:
             shared.observer.start()
@@ -132,20 +136,23 @@ class Sessions:
             raise
         while len(self._sessions) >= SESSIONS_MAX:
             self.end(min(self._sessions, key=lambda each: self._sessions[each].used))
+        viewer.observer.start()
         session_id = self.new_id()
         self._sessions[session_id] = Session(viewer, _now())
         self._schedule(session_id)
         return session_id
 
     def end(self, session_id: str) -> None:
-        """End a session, and close its connections. An unknown id has no effect."""
+        """End a session with its streams, and close its connections. An unknown id has no effect."""
+        self.streams.end_session(session_id)
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._timers.pop(session_id).cancel()
             session.viewer.close()
 
     def close(self) -> None:
-        """End all sessions."""
+        """End all streams and sessions."""
+        self.streams.stop()
         for session_id in list(self._sessions):
             self.end(session_id)
         if self._shared is not None:

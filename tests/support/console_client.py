@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from odradek.console.application import application
+from tests.support.command_line import TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -55,24 +56,6 @@ class Browser:
         return found[1]
 
     async def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Page:
-        sent = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
-        if self.cookies:
-            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        route, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": route,
-            "raw_path": route.encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": ("127.0.0.1", 50_000),
-            "server": ("127.0.0.1", 8080),
-        }
         messages: list[Any] = []
         requests = [{"type": "http.request", "body": body, "more_body": False}]
         ended = asyncio.Event()
@@ -86,13 +69,89 @@ class Browser:
         async def send(message: Any) -> None:
             messages.append(message)
 
-        await self.app(scope, receive, send)
+        await self.app(self._scope(method, path, headers), receive, send)
         start = messages[0]
         found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
         if "set-cookie" in found:
             self.cookies |= {name: morsel.value for name, morsel in SimpleCookie(found["set-cookie"]).items()}
         text = b"".join(message.get("body", b"") for message in messages[1:])
         return Page(start["status"], found, text.decode())
+
+    @asynccontextmanager
+    async def stream(self, path: str, **headers: str) -> AsyncIterator[EventSource]:
+        """Open the stream of a page, as its script does, and close it at the end."""
+        source = EventSource()
+        scope = self._scope("GET", path, {"accept": "text/event-stream", **headers})
+        task = asyncio.create_task(self.app(scope, source.receive, source.send))
+        try:
+            yield source
+        finally:
+            source.gone.set()
+            source.reading.set()
+            await task
+
+    def _scope(self, method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        sent = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.cookies:
+            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        route, _, query = path.partition("?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": route,
+            "raw_path": route.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
+            "client": ("127.0.0.1", 50_000),
+            "server": ("127.0.0.1", 8080),
+        }
+
+
+class EventSource:
+    """A stream of server-sent events. `reading` is clear while the client does not read."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.headers: dict[str, str] = {}
+        self.last_id = ""
+        self._events: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
+
+    async def receive(self) -> Any:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        await self.reading.wait()
+        if message["type"] == "http.response.start":
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            return
+        for block in message["body"].decode().split("\n\n")[:-1]:
+            fields = [line.partition(": ")[::2] for line in block.split("\n")]
+            named = {name: value for name, value in fields if name != "data"}
+            self.last_id = named.get("id", self.last_id)
+            if "event" in named:
+                text = "\n".join(value for name, value in fields if name == "data")
+                self._events.put_nowait((named["event"], text))
+        if not message.get("more_body"):
+            self._events.put_nowait(None)
+
+    async def next(self) -> tuple[str, str] | None:
+        """Return the name and the data of the next event, or None at the end."""
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self._events.get()
+
+    async def next_of(self, name: str) -> str:
+        """Return the data of the next event with this name."""
+        while (found := await self.next()) is not None:
+            if found[0] == name:
+                return found[1]
+        raise AssertionError(f"the stream has ended without {name}")
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from odradek.console.web import sessions
 from odradek.console.web.sessions import Sessions
 from odradek.protocol.sasl.cluster_secret import parse_secret
 from odradek.protocol.security_protocol import SecurityProtocol
+from tests.support.command_line import TIMEOUT_S
 from tests.support.console_client import SMALL, browser
 from tests.support.node_cluster import NodeCluster
 
@@ -55,8 +57,8 @@ async def test_login_leads_to_the_requested_page_and_logout_ends_the_session(tmp
     async with secured(tmp_path) as settings, browser(settings) as client:
         first = await client.get("/topics?q=a")
         assert (first.status, first.headers["location"]) == (303, "/login?next=/topics%3Fq%3Da".replace("/t", "%2Ft"))
-        refreshed = await client.get("/topics", hx_request="true")
-        assert (refreshed.status, refreshed.headers["hx-redirect"]) == (204, "/login")
+        async with client.stream("/topics") as source:
+            assert [await source.next(), await source.next()] == [("ended", "the session has ended"), None]
         token = await client.token("/login?next=%2Ftopics")
         before = session_ids(client)
         fields = {"csrf": token, "user": "alice", "password": "wrong", "mechanism": PLAIN, "next": "/topics"}
@@ -72,7 +74,11 @@ async def test_login_leads_to_the_requested_page_and_logout_ends_the_session(tmp
         assert '<span class="mono">alice</span>' in page.text
         assert "s3cret" not in page.text
         logged_in = dict(client.cookies)
-        left = await client.post("/logout", {"csrf": await client.token("/cluster")})
+        token = await client.token("/cluster")
+        async with client.stream("/cluster") as source:
+            assert "running" in await source.next_of("state")
+            left = await client.post("/logout", {"csrf": token})
+            assert [await source.next(), await source.next()] == [("ended", "the session has ended"), None]
         assert left.headers["location"] == "/login"
         client.cookies.update(logged_in)
         assert (await client.get("/cluster")).status == 303
@@ -94,7 +100,11 @@ async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pyte
         opened = Sessions(settings)
         credentials = UserPassword(PLAIN, "alice", "s3cret")
         first, second = [await opened.log_in(credentials) for _ in range(2)]
-        assert opened.viewer(first) is not None  # the second one is idle for longer now
+        viewer = opened.viewer(first)  # the second one is idle for longer now
+        assert viewer is not None
+        async with asyncio.timeout(TIMEOUT_S):
+            while viewer.observer.since_ms is None:  # the samples begin with the login
+                await asyncio.sleep(0.01)
         third = await opened.log_in(credentials)
         assert [opened.viewer(each) is None for each in (first, second, third)] == [False, True, False]
         monkeypatch.setattr(sessions, "IDLE_S", 0.0)

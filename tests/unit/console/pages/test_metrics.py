@@ -41,10 +41,13 @@ async def test_samples_of_the_protocol_and_of_prometheus_begin_with_the_console(
                     await node.produce("orders", b"1")
             observer.close()
             scraper.close()
-            data = json.loads((await client.get("/metrics/data")).text)
+            async with client.stream("/metrics") as source:
+                figures = await source.next_of("state")
+                data = json.loads(await source.next_of("samples"))
+                position = source.last_id
             page = (await client.get("/metrics")).text
-            last_ms = int(data["protocol"]["times"][-1] * 1000) + 1
-            later = json.loads((await client.get(f"/metrics/data?protocol={last_ms}&brokers={last_ms * 2}")).text)
+            async with client.stream("/metrics", last_event_id=position) as source:
+                later = json.loads(await source.next_of("samples"))
     written = data["protocol"]["charts"]["written"]["orders"]
     assert written[0] is None
     assert written[-1] > 0
@@ -52,10 +55,13 @@ async def test_samples_of_the_protocol_and_of_prometheus_begin_with_the_console(
     assert data["protocol"]["times"] == observer.history.times()
     assert len(data["protocol"]["times"]) == len(written)
     assert data["brokers"]["times"] == scraper.history.times()
-    assert later["brokers"]["times"] == []
+    assert (data["whole"], later["whole"]) == (True, False)
+    assert (later["protocol"]["times"], later["brokers"]["times"]) == ([], [])
     assert later["brokers"]["charts"]["requests"][f"127.0.0.1:{port}"] == []
     assert list(scraper.errors) == [f"127.0.0.1:{absent}"]
-    assert f'<span class="state bad">127.0.0.1:{absent}</span>' in page
+    for text in (figures, page):
+        assert f'<span class="state bad">127.0.0.1:{absent}</span>' in text
+    assert "data-chart=" not in figures
     assert page.count("data-chart=") == len(PROTOCOL_CHARTS) + len(BROKER_CHARTS)
 
 

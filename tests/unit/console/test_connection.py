@@ -1,0 +1,110 @@
+"""Connections of browsers that do not read, and the stop of a console with open streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from odradek.console.application import application
+from odradek.console.connection import STALL_S, Connection
+from odradek.console.server import serve
+from odradek.console.settings import Settings
+from tests.support.command_line import TIMEOUT_S
+from tests.support.fake_kafka import virtual_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from odradek.simulation.environment.loop import SimLoop
+
+SETTINGS = Settings("127.0.0.1:1", port=0)
+
+
+class Transport(asyncio.Transport):
+    """A transport with a number of bytes that wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.aborts = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def abort(self) -> None:
+        self.aborts += 1
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    with virtual_loop() as found:
+        yield found
+
+
+def connected() -> tuple[Connection, Transport]:
+    config = uvicorn.Config(application(SETTINGS), log_config=None)
+    connection, transport = Connection(config, ServerState(), {}), Transport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_connection_without_progress_is_aborted(loop: SimLoop) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        transport.waiting = 100
+        connection.pause_writing()
+        for transport.waiting in (90, 80, 80):
+            assert transport.aborts == 0
+            await asyncio.sleep(STALL_S)
+        await asyncio.sleep(0.1)
+        assert transport.aborts == 1
+        connection.connection_lost(None)
+
+    loop.run_until_complete(test())
+
+
+def test_connection_that_is_read_again_is_kept(loop: SimLoop) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        transport.waiting = 100
+        connection.pause_writing()
+        connection.resume_writing()
+        await asyncio.sleep(3 * STALL_S)
+        assert transport.aborts == 0
+        connection.pause_writing()
+        connection.shutdown()
+        assert transport.aborts == 1
+        connection.connection_lost(None)
+
+    loop.run_until_complete(test())
+
+
+async def test_stop_completes_the_streams() -> None:
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(serve(SETTINGS, address.set_result))
+    async with asyncio.timeout(TIMEOUT_S):
+        port = int((await address).rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"event: samples\n")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            rest = await reader.read()
+            writer.close()
+            await running
+    assert b"200 OK" in head
+    assert rest.endswith(b"0\r\n\r\n")  # complete before the deadline of the stop

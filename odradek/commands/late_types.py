@@ -5,6 +5,7 @@ Typer converts each value by pydantic, also absent values and defaults, which ha
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,11 @@ from typer.core import _TyperParameter
 if TYPE_CHECKING:
     from typer._click.core import Context
 
+INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+"""Integers in the usual form. 64 bits have at most 19 digits."""
+DECIMAL = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]{1,19})?")
+"""Numbers without an exponent."""
+
 
 @dataclass(frozen=True)
 class LateParam(RuntimeParam):
@@ -28,15 +34,36 @@ class LateParam(RuntimeParam):
         if isinstance(self.annotation, type) and isinstance(value, self.annotation):
             return value
         info = self.parameter_info
+        if (number := self._number(value, self.annotation)) is not None:
+            return number
         if self.annotation is Path and not info.exists and not info.resolve_path and info.file_okay and info.dir_okay:
             return Path(value)
         if self.annotation == list[str]:
             return list(value)
+        if self.annotation == list[int]:
+            numbers = [self._number(each, int) for each in value]
+            if None not in numbers:
+                return numbers
         if isinstance(self.annotation, type) and issubclass(self.annotation, StrEnum):
             known = {str(each): each for each in self.annotation}
             if value in known:
                 return known[value]
         return build_runtime_param(self.descriptor).coerce(value, param=param, ctx=ctx)
+
+    def _number(self, text: Any, wanted: Any) -> int | float | None:
+        """Convert a number of this type. Return None if Typer must convert it, or refuse it with its message."""
+        info = self.parameter_info
+        number: int | float
+        if not isinstance(text, str):
+            return None
+        if wanted is int and INTEGER.fullmatch(text):
+            number = int(text)
+        elif wanted is float and DECIMAL.fullmatch(text):
+            number = float(text)
+        else:
+            return None
+        below, above = info.min is not None and number < info.min, info.max is not None and number > info.max
+        return None if below or above else number
 
 
 def convert_late() -> None:

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from odradek import run_module
+from odradek.commands.directories import NodeIds, exit_on_failure, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
-from odradek.commands.up import NodeIds, exit_on_failure, require_state, start_brokers
+from odradek.commands.up import start_brokers
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import mark_all_stopped, mark_stopped
 from odradek.local.output import FAILED, errors

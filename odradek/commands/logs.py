@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.commands.directories import NodeIds, exit_on_failure, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
-from odradek.commands.up import NodeIds, exit_on_failure, require_state
 from odradek.local.directory import ClusterDirectory
 from odradek.local.output import INTERRUPTED
 from odradek.local.processes import USAGE, BrokerFailed

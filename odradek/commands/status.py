@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek import client
+from odradek.commands.directories import exit_on_failure, require_state
 from odradek.commands.options import Json
 from odradek.commands.requests import attempt, exit_on_client_error, settings
 from odradek.commands.status_rows import (
@@ -24,10 +25,8 @@ from odradek.commands.status_rows import (
     warnings,
 )
 from odradek.commands.target import Found, Target, find, on_cluster
-from odradek.commands.up import exit_on_failure, require_state
 from odradek.local.directory import ClusterDirectory
 from odradek.local.output import FAILED, console, errors, usage_error
-from odradek.local.watch import recovery_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +87,8 @@ def finish(local: Local) -> None:
     elif not state.running:
         errors.print(f"stopped; start it with: odradek up --dir {cluster.path}", markup=False)
     elif len(alive) < len(state.plan.ports):
+        from odradek.local.watch import recovery_hint
+
         errors.print(recovery_hint(cluster, state), markup=False)
     if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
         raise typer.Exit(FAILED)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from odradek.commands import completion
+from odradek.commands.directories import NodeIds, exit_on_failure, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.local.directory import (
@@ -16,8 +15,6 @@ from odradek.local.directory import (
     DEFAULT_PORT,
     ClusterDirectory,
     ClusterState,
-    DirectoryUnusable,
-    StateFileDamaged,
     Supervisor,
 )
 from odradek.local.launch import (
@@ -30,7 +27,7 @@ from odradek.local.launch import (
     refuse_stopping,
     require_supported_platform,
 )
-from odradek.local.output import FAILED, counted, errors
+from odradek.local.output import counted, errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import USAGE, BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
@@ -40,14 +37,9 @@ from odradek.local.startup import stop_after_failed_start, wait_ready
 from odradek.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable=true"
-NodeIds = Annotated[
-    list[int] | None,
-    typer.Argument(help="Node ids of brokers.", metavar="[NODE]...", autocompletion=completion.local_brokers),
-]
-
 Empty = Annotated[
     bool,
     typer.Option("--empty", help="Start brokers that have lost their data; the others replicate it to them."),
@@ -342,29 +334,8 @@ def broker_setting(text: str) -> tuple[int, str]:
     return int(number), setting.strip()
 
 
-def require_state(cluster: ClusterDirectory) -> ClusterState:
-    """Return the state of a directory. Raise BrokerFailed if no cluster was started in it."""
-    state = cluster.read_state()
-    if state is None:
-        raise BrokerFailed(
-            f"no cluster was ever started in {cluster.path}; start one with: odradek up --dir {cluster.path}"
-        )
-    return state
-
-
 def supervisor_of(lifeline: Lifeline) -> Supervisor:
     """Return this process as the supervisor of brokers with this lifeline."""
     identity = ProcessId.of(os.getpid())
     assert identity is not None
     return Supervisor(identity.pid, identity.started_ticks, lifeline.reader)
-
-
-@contextmanager
-def exit_on_failure() -> Iterator[None]:
-    """Print an error of a local cluster as one line, and raise typer.Exit with its exit code."""
-    try:
-        yield
-    except (BrokerFailed, StateFileDamaged, OSError) as error:
-        errors.print(str(error), markup=False)
-        code = error.exit_code if isinstance(error, BrokerFailed | DirectoryUnusable) else FAILED
-        raise typer.Exit(code) from error

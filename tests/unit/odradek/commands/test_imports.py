@@ -20,6 +20,7 @@ NOT_IMPORTED = (
     "pydantic",
     "urllib.request",
 )
+NOT_IMPORTED_BY_STATUS = ("odradek.local.launch", "rich.live", "pydantic", "http.client", "urllib.request")
 SCRIPT = """
 import sys
 from odradek.__main__ import app
@@ -27,9 +28,17 @@ try:
     app(["topics", "list", "--bootstrap", "127.0.0.1:{port}"])
 except SystemExit:
     pass
+
 print("odradek.client.admin.topics" in sys.modules, len(sys.modules))
 print([name for name in {names} if name in sys.modules])
 print(sorted(name for name in sys.modules if name.startswith("odradek.commands.")))
+
+for words in (["status", "--once", "--every", "0.5"], ["topics", "create", "name", "--partitions", "3"]):
+    try:
+        app([*words, "--bootstrap", "127.0.0.1:{port}"])
+    except SystemExit:
+        pass
+print([name for name in {names_later} if name in sys.modules])
 """
 USED = [
     f"odradek.commands.{name}"
@@ -38,14 +47,15 @@ USED = [
 
 
 def test_a_command_imports_its_own_modules_only() -> None:
-    script = SCRIPT.format(port=free_port(), names=NOT_IMPORTED)
+    script = SCRIPT.format(port=free_port(), names=NOT_IMPORTED, names_later=NOT_IMPORTED_BY_STATUS)
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    connected, unwanted, commands = finished.stdout.splitlines()
+    connected, unwanted, commands, unwanted_later = finished.stdout.splitlines()
     word, count = connected.split()
     assert word == "True"
     assert int(count) <= MODULES_MAX
     assert unwanted == "[]"
     assert commands == str(USED)
+    assert unwanted_later == "[]"
 
 
 def test_each_command_is_found_by_its_name_and_a_wrong_name_has_a_suggestion() -> None:

@@ -26,22 +26,52 @@ def command(
     existing: Annotated[Path | None, typer.Option(exists=True)] = None,
     name: str | None = None,
     words: Annotated[list[str] | None, typer.Option()] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=9)] = 1.5,
 ) -> None:
-    seen[:] = [kind, numbers, count, path, existing, name, words]
+    seen[:] = [kind, numbers, count, path, existing, name, words, seconds]
 
 
 def test_values_have_the_types_of_their_annotations(tmp_path: Path) -> None:
     words = ["topic", "--numbers", "1", "--numbers", "2", "--count", "3", "--path", "p", "--existing", str(tmp_path)]
-    assert CliRunner().invoke(app, [*words, "--name", "n", "--words", "a", "--words", "b"]).exit_code == 0
-    assert seen == [Kind.TOPIC, [1, 2], 3, Path("p"), tmp_path, "n", ["a", "b"]]
+    assert (
+        CliRunner().invoke(app, [*words, "--name", "n", "--words", "a", "--words", "b", "--seconds", "2"]).exit_code
+        == 0
+    )
+    assert seen == [Kind.TOPIC, [1, 2], 3, Path("p"), tmp_path, "n", ["a", "b"], 2.0]
     assert CliRunner().invoke(app, ["group"]).exit_code == 0
-    assert [seen[0], *seen[2:-1]] == [Kind.GROUP, 7, Path("default"), None, None]
+    assert [seen[0], *seen[2:-2], seen[-1]] == [Kind.GROUP, 7, Path("default"), None, None, 1.5]
     assert not seen[1]
-    assert not seen[-1]
+    assert not seen[-2]
 
 
 @pytest.mark.parametrize(
-    "words", [["no-kind"], ["topic", "--count", "x"], ["topic", "--count", "0"], ["topic", "--existing", "/absent"], []]
+    ("option", "text", "index", "value"),
+    [
+        ("--count", "+8", 2, 8),
+        ("--count", "1_000", 2, 1000),
+        ("--count", "12345678901234567890", 2, 12345678901234567890),
+        ("--numbers", "-4", 1, [-4]),
+        ("--numbers", "1_0", 1, [10]),
+        ("--seconds", "0.1", -1, 0.1),
+        ("--seconds", "5e-1", -1, 0.5),
+    ],
+)
+def test_numbers_in_each_form_are_converted(option: str, text: str, index: int, value: Any) -> None:
+    assert CliRunner().invoke(app, ["topic", option, text]).exit_code == 0
+    assert seen[index] == value
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-kind"],
+        ["topic", "--count", "x"],
+        ["topic", "--count", "0"],
+        ["topic", "--numbers", "1", "--numbers", "x"],
+        ["topic", "--seconds", "9.5"],
+        ["topic", "--existing", "/absent"],
+        [],
+    ],
 )
 def test_invalid_value_is_refused(words: list[str]) -> None:
     refused = CliRunner().invoke(app, words)

@@ -1,4 +1,4 @@
-"""Members of groups of all types: classic, consumer (KIP-848) and share (KIP-932)."""
+"""Members of groups of all types: classic, consumer (KIP-848), share (KIP-932) and streams (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from odradek.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_groups import DescribedGroup
     from odradek.protocol.messages.share_group_describe import DescribedGroup as ShareGroup
     from odradek.protocol.messages.share_group_describe import Member as ShareMember
+    from odradek.protocol.messages.streams_group_describe import DescribedGroup as StreamsGroup
+    from odradek.protocol.messages.streams_group_describe import Member as StreamsMember
     from odradek.protocol.schema import Message
 
 ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -41,7 +44,11 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group. `epoch` is None in a classic group. `assignment` maps topics to partition indexes."""
+    """A member of a group. `epoch` is None in a classic group.
+
+    `assignment` maps topics to partition indexes. Of a member of a streams group, it has the inputs of its active
+    tasks.
+    """
 
     member_id: str
     instance_id: str | None
@@ -55,7 +62,7 @@ class GroupMember:
 class GroupMembers:
     """A group with its members. `epoch` is None in a classic group.
 
-    `type` is `consumer` (KIP-848), `share` (KIP-932) or `classic`.
+    `type` is `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071) or `classic`.
     """
 
     group: str
@@ -90,11 +97,12 @@ async def members_of_groups(fan_out: FanOut, rows: Iterable[GroupListing]) -> di
 
 
 async def group_members(cluster: Cluster, group: str) -> GroupMembers | None:
-    """Return a group of any protocol but Kafka Streams' own with its members, or None if it does not exist."""
+    """Return a group of any protocol with its members, or None if it does not exist."""
     return (
         await _group(cluster, group, "consumer")
         or await _group(cluster, group, "classic")
         or await _group(cluster, group, "share")
+        or await _group(cluster, group, "streams")
     )
 
 
@@ -126,6 +134,30 @@ def _share_group(found: ShareGroup) -> GroupMembers:
     return GroupMembers(found.group_id, "share", found.group_state, found.group_epoch, found.assignor_name, members)
 
 
+def _streams_group(found: StreamsGroup) -> GroupMembers:
+    inputs = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in (found.topology and found.topology.subtopologies) or ()
+    }
+    members = [_streams_member(member, inputs) for member in found.members]
+    epoch, assignor = found.group_epoch, found.assignor_name or ""
+    return GroupMembers(found.group_id, "streams", found.group_state, epoch, assignor, members)
+
+
+def _streams_member(member: StreamsMember, inputs: Mapping[str, list[str]]) -> GroupMember:
+    """Return a member with the partitions that its active tasks read. `inputs` has the topics of each subtopology.
+
+    A task reads the partition of its number of each topic. A topic with fewer partitions does not have it.
+    """
+    assignment: dict[str, list[int]] = {}
+    for tasks in member.assignment.active_tasks:
+        for topic in inputs.get(tasks.subtopology_id, ()):
+            assignment.setdefault(topic, []).extend(tasks.partitions)
+    return GroupMember(
+        member.member_id, member.instance_id, member.client_id, member.client_host, member.member_epoch, assignment
+    )
+
+
 def _modern_member(member: ConsumerMember | ShareMember, instance_id: str | None) -> GroupMember:
     assignment = {each.topic_name: each.partitions for each in member.assignment.topic_partitions}
     return GroupMember(
@@ -153,6 +185,7 @@ _DESCRIBE: Final[Mapping[str, tuple[Callable[[list[str]], Message], Callable[[An
     "consumer": (lambda names: ConsumerGroupDescribeRequest(group_ids=names), _consumer_group),
     "classic": (lambda names: DescribeGroupsRequest(groups=names), _classic_group),
     "share": (lambda names: ShareGroupDescribeRequest(group_ids=names), _share_group),
+    "streams": (lambda names: StreamsGroupDescribeRequest(group_ids=names), _streams_group),
 }
 """Request that describes groups, and the conversion of a described group, by type."""
 

@@ -184,6 +184,9 @@ async def describe_group(cluster: Cluster, group: str, leaders: FanOut | None = 
     names = sorted({topic for topic, _ in (*committed, *owners)})
     topics = [topic for topic in (await cluster.fetch_metadata(names)).topics.values() if not topic.error_code]
     ends = await ends_of_partitions(leaders or FanOut(cluster), topics)
+    if found.type == "streams":
+        existing = {TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions}
+        owners = {key: member for key, member in owners.items() if key in existing}
     partitions = [
         _partition(key, committed.get(key), ends.get(key, NO_ENDS), owners.get(key))
         for key in sorted(committed.keys() | owners.keys())

@@ -50,7 +50,9 @@ GROUP_FIELDS: Final = {
     "member_id": Meaning("id of the member; of a partition, of the member that owns it", "DescribeGroups"),
     "member_epoch": Meaning("epoch of the member; null in a classic group", "ConsumerGroupDescribe"),
     "instance_id": Meaning("`group.instance.id` of a static member", "ConsumerGroupDescribe"),
-    "assignment": Meaning("partition indexes by topic", "ConsumerGroupDescribe"),
+    "assignment": Meaning(
+        "partition indexes by topic; of a streams group, the inputs of the active tasks", "ConsumerGroupDescribe"
+    ),
     "committed_offset": Meaning(
         "offset that the group has committed; of a share group, its start offset", "OffsetFetch"
     ),

@@ -9,6 +9,7 @@ from odradek.client.admin.group_members import members_of_groups
 from odradek.client.network.fan_out import FanOut
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import share_group_describe as shares
+from odradek.protocol.messages import streams_group_describe as streams
 from odradek.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -32,6 +33,13 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from tests.support.fake_kafka import FakeKafka, run
 
@@ -99,6 +107,63 @@ def test_a_share_group_is_described_with_its_members_and_start_offsets(kafka: Fa
     run(kafka, test())
 
 
+def test_a_streams_group_is_described_with_the_inputs_of_its_active_tasks(kafka: FakeKafka) -> None:
+    kafka.leaders.update({"a": [2, 2], "b": [2], "re": [2, 2]})
+    absent = ErrorCode.GROUP_ID_NOT_FOUND
+    kafka.script(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse(groups=[ConsumerGroup(error_code=absent)]))
+    kafka.script(DescribeGroupsRequest, DescribeGroupsResponse(groups=[DescribedGroup(error_code=absent)]))
+    refused = shares.DescribedGroup(error_code=absent)
+    kafka.script(shares.ShareGroupDescribeRequest, shares.ShareGroupDescribeResponse(groups=[refused]))
+    first = streams.Subtopology(subtopology_id="0", source_topics=["a", "b"])
+    second = streams.Subtopology(subtopology_id="1", repartition_source_topics=[streams.TopicInfo(name="re")])
+    tasks = streams.Assignment(
+        active_tasks=[streams.TaskIds("0", [0, 1]), streams.TaskIds("1", [1])],
+        standby_tasks=[streams.TaskIds("1", [0])],
+    )
+    member = streams.Member(member_id="m", member_epoch=4, client_id="app", assignment=tasks)
+    topology = streams.Topology(subtopologies=[first, second])
+    described = streams.DescribedGroup(
+        group_id="g", group_state="Stable", group_epoch=4, topology=topology, members=[member]
+    )
+    kafka.script(streams.StreamsGroupDescribeRequest, streams.StreamsGroupDescribeResponse(groups=[described]))
+    committed = OffsetFetchResponseTopics(
+        name="a", partitions=[OffsetFetchResponsePartitions(partition_index=0, committed_offset=4)]
+    )
+    kafka.script(
+        OffsetFetchRequest, OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[committed])])
+    )
+
+    def ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=row.partition_index, offset=9)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return ListOffsetsResponse(topics=topics)
+
+    kafka.script(ListOffsetsRequest, *[ends] * 2)
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap) as cluster:
+            found = await describe_group(cluster, "g")
+        assert (found.type, found.state, found.epoch, found.assignor) == ("streams", "Stable", 4, "")
+        assert [row.assignment for row in found.members] == [{"a": [0, 1], "b": [0, 1], "re": [1]}]
+        rows = [(row.topic, row.partition, row.committed, row.lag, row.member_id) for row in found.partitions]
+        assert rows == [
+            ("a", 0, 4, 5, "m"),
+            ("a", 1, None, None, "m"),
+            ("b", 0, None, None, "m"),
+            ("re", 1, None, None, "m"),
+        ]
+
+    run(kafka, test())
+
+
 def test_members_of_listed_groups_are_requested_once_per_coordinator_and_type(kafka: FakeKafka) -> None:
     member = shares.Member(member_id="m")
     kafka.script(
@@ -117,7 +182,7 @@ def test_members_of_listed_groups_are_requested_once_per_coordinator_and_type(ka
 
     async def test() -> dict[str, tuple[str, int | None, int]]:
         rows = [GroupListing(name, kind, "", "Stable", 2) for name, kind in (("a", "consumer"), ("b", "consumer"))]
-        rows += [GroupListing("s", "share", "", "Stable", 2), GroupListing("x", "streams", "", "Stable", 2)]
+        rows += [GroupListing("s", "share", "", "Stable", 2), GroupListing("x", "unknown", "", "Stable", 2)]
         async with Cluster(kafka.bootstrap) as cluster:
             found = await members_of_groups(FanOut(cluster), rows)
         return {name: (group.type, group.epoch, len(group.members)) for name, group in found.items()}

@@ -15,7 +15,9 @@ from odradek.commands.target import Target, find, on_cluster
 from odradek.local.output import FAILED, counted, errors
 
 if TYPE_CHECKING:
-    from odradek.client import ClusterStatus
+    from collections.abc import Sequence
+
+    from odradek.client import ClusterStatus, PartitionDescription
 
 CHECKED = Output("health", more=("healthy", "problems"), shape=Shape.OBJECT)
 PROBLEMS = Output("health", more=("node_id", "topic", "partition", "problem", "remedy"), within="problems")
@@ -43,10 +45,10 @@ def health(target: Target, as_json: Json = False) -> None:
         status = attempt(found.bootstrap, client.cluster_status, settings(found.command_config, partial=True))
     except (client.ClientError, OSError) as error:
         if as_json:
-            problem = {"problem": str(error), "remedy": "start the brokers"}
-            CHECKED.print_json({"healthy": None, "problems": PROBLEMS.rows([problem])})
+            CHECKED.print_json({"healthy": None, "problems": PROBLEMS.rows([cause(error)])})
         else:
-            errors.print(f"unreachable: {error}", markup=False)
+            unreachable = isinstance(error, client.Unreachable | client.ConnectionLost)
+            errors.print(f"unreachable: {error}" if unreachable else str(error), markup=False)
         raise typer.Exit(UNREACHABLE) from error
     problems = problems_of(status)
     if as_json:
@@ -60,6 +62,13 @@ def health(target: Target, as_json: Json = False) -> None:
         print(f"healthy: {counted(len(status.brokers), 'broker')}, {counted(len(status.partitions), 'partition')}")
     if problems:
         raise typer.Exit(FAILED)
+
+
+def cause(error: client.ClientError | OSError) -> dict[str, object]:
+    """Return the problem and the remedy of an error because of which the cluster was not checked."""
+    if isinstance(error, client.ClientError):
+        return {"problem": error.problem, "remedy": error.remedy or "see: odradek status"}
+    return {"problem": str(error), "remedy": "name a cluster with --dir or --bootstrap"}
 
 
 def offline_problems(status: ClusterStatus) -> list[dict[str, object]]:
@@ -81,27 +90,68 @@ def offline_problems(status: ClusterStatus) -> list[dict[str, object]]:
 def problems_of(status: ClusterStatus) -> list[dict[str, object]]:
     """Return what is wrong with a cluster, each with its remedy. Without problems, the list is empty."""
     problems: list[dict[str, object]] = []
-    if status.controller is None:
-        problems.append({"problem": "there is no active controller", "remedy": "start a majority of the voters"})
-    down = {broker.node_id: "is fenced" for broker in status.brokers if broker.fenced}
-    down |= {node_id: f"does not respond ({reason})" for node_id, reason in status.unreachable.items()}
-    for node_id, reason in sorted(down.items()):
-        remedy = f"start it, or remove it permanently: odradek brokers unregister {node_id}"
-        problems.append({"node_id": node_id, "problem": f"broker {node_id} {reason}", "remedy": remedy})
+    if status.voters is None:
+        remedy = "start a majority of the voters, or log in as a user with DESCRIBE on the cluster"
+        problems.append({"problem": "the active controller is not known", "remedy": remedy})
+    elif status.controller is None:
+        remedy = f"start a majority of the voters, which are {named(status.voters)}"
+        problems.append({"problem": "there is no active controller", "remedy": remedy})
+    for broker in status.brokers:
+        node_id, reason = broker.node_id, status.unreachable.get(broker.node_id)
+        if broker.fenced:
+            remedy = f"start it; if it will not return: odradek brokers unregister {node_id}"
+            problems.append({"node_id": node_id, "problem": f"broker {node_id} is fenced", "remedy": remedy})
+        elif reason is not None:
+            remedy = f"see its log, and whether this host reaches {broker.host}:{broker.port}"
+            problem = f"broker {node_id} does not respond ({reason})"
+            problems.append({"node_id": node_id, "problem": problem, "remedy": remedy})
     problems += offline_problems(status)
-    listed = {broker.node_id for broker in status.brokers}
     behind = set(status.under_replicated)
     for row in status.partitions:
         name = f"{row.topic}-{row.partition}"
         place = {"topic": row.topic, "partition": row.partition}
         if row.leader < 0:
-            remedy = f"start one of the brokers {', '.join(map(str, row.isr or row.replicas))}"
-            problems.append({**place, "problem": f"partition {name} has no leader", "remedy": remedy})
+            problems.append(
+                {**place, "problem": f"partition {name} has no leader", "remedy": leader_remedy(status, row)}
+            )
         elif name in behind:
-            missing = [node for node in row.replicas if node not in row.isr or node in down or node not in listed]
-            nodes = ", ".join(map(str, missing))
-            remedy = f"start broker {nodes}, or wait until it has caught up"
-            if unlisted := [node for node in missing if node not in listed]:
-                remedy = f"start broker {', '.join(map(str, unlisted))} with the listener that this command uses"
-            problems.append({**place, "problem": f"partition {name} lacks replica {nodes}", "remedy": remedy})
+            missing = [node for node in row.replicas if node not in row.isr or node not in serving(status)]
+            problem = f"partition {name} lacks {named(missing, 'replica')}"
+            problems.append({**place, "problem": problem, "remedy": replica_remedy(status, missing)})
     return problems
+
+
+def serving(status: ClusterStatus) -> set[int]:
+    """Return the node ids of the brokers that are not fenced and respond."""
+    return {broker.node_id for broker in status.brokers if not broker.fenced} - set(status.unreachable)
+
+
+def named(nodes: Sequence[int], noun: str = "broker") -> str:
+    """Return node ids as text: "broker 1", "brokers 1, 2"."""
+    return f"{noun}{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes))}"
+
+
+def leader_remedy(status: ClusterStatus, row: PartitionDescription) -> str:
+    """Return what lets a partition without a leader have one: a replica of its ISR must run."""
+    candidates = row.isr or row.replicas
+    if stopped := [node for node in candidates if node not in serving(status)]:
+        one = named(stopped) if len(stopped) == 1 else f"one of the {named(stopped)}"
+        unclean = f"odradek partitions elect {row.topic}:{row.partition} --unclean"
+        return f"start {one}; if that is not possible, lose records: {unclean}"
+    return f"see the log of {named(candidates)} for a failed log directory"
+
+
+def replica_remedy(status: ClusterStatus, missing: Sequence[int]) -> str:
+    """Return what brings missing replicas into the ISR."""
+    fenced = {broker.node_id for broker in status.brokers if broker.fenced}
+    listed = {broker.node_id for broker in status.brokers}
+    steps = []
+    if unlisted := [node for node in missing if node not in listed]:
+        steps.append(f"start {named(unlisted)} with the listener that this command uses")
+    if stopped := [node for node in missing if node in fenced]:
+        steps.append(f"start {named(stopped)}")
+    if silent := [node for node in missing if node in listed - fenced - serving(status)]:
+        steps.append(f"see the log of {named(silent)}")
+    if late := [node for node in missing if node in serving(status)]:
+        steps.append(f"wait for {named(late)} to catch up; if that takes long, see the log there")
+    return "; ".join(steps)

@@ -34,10 +34,44 @@ def status(*, controller: int | None = 1, unreachable: dict[int, str] | None = N
 def test_each_problem_names_the_broker_or_partition_and_what_to_do() -> None:
     rows = [f"{row['problem']}: {row['remedy']}" for row in problems_of(status(controller=None))]
     assert rows == [
-        "there is no active controller: start a majority of the voters",
-        "broker 2 is fenced: start it, or remove it permanently: odradek brokers unregister 2",
-        "partition t-0 has no leader: start one of the brokers 2",
-        "partition t-1 lacks replica 2: start broker 2, or wait until it has caught up",
+        "there is no active controller: start a majority of the voters, which are broker 1",
+        "broker 2 is fenced: start it; if it will not return: odradek brokers unregister 2",
+        (
+            "partition t-0 has no leader: start broker 2; if that is not possible, lose records: "
+            "odradek partitions elect t:0 --unclean"
+        ),
+        "partition t-1 lacks replica 2: start broker 2",
+    ]
+
+
+def test_remedies_depend_on_what_is_known_of_the_brokers() -> None:
+    brokers = [BrokerDescription(node, f"host-{node}", 9, None, fenced=node == 4) for node in (1, 2, 3, 4)]
+    partitions = [
+        PartitionDescription("t", 0, False, -1, 1, [1, 2], [1], 0, 0, 0, 0),
+        PartitionDescription("t", 1, False, -1, 1, [4, 5], [], 0, 0, 0, 0),
+        PartitionDescription("t", 2, False, 1, 1, [1, 2, 3, 4, 5], [1, 3], 0, 0, 0, 0),
+    ]
+    found = ClusterStatus("id", None, None, brokers, partitions, ["t-2"], [], [], {3: "no response"})
+    *rows, last = (f"{row['problem']}: {row['remedy']}" for row in problems_of(found))
+    assert rows == [
+        (
+            "the active controller is not known: start a majority of the voters, or log in as a user with DESCRIBE "
+            "on the cluster"
+        ),
+        "broker 3 does not respond (no response): see its log, and whether this host reaches host-3:9",
+        "broker 4 is fenced: start it; if it will not return: odradek brokers unregister 4",
+        "partition t-0 has no leader: see the log of broker 1 for a failed log directory",
+        (
+            "partition t-1 has no leader: start one of the brokers 4, 5; if that is not possible, lose records: "
+            "odradek partitions elect t:1 --unclean"
+        ),
+    ]
+    assert last.split("; ") == [
+        "partition t-2 lacks replicas 2, 3, 4, 5: start broker 5 with the listener that this command uses",
+        "start broker 4",
+        "see the log of broker 3",
+        "wait for broker 2 to catch up",
+        "if that takes long, see the log there",
     ]
 
 
@@ -67,7 +101,13 @@ def test_replica_without_an_address_on_the_listener_of_the_command_is_named() ->
 
 def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(app, ["health", "--json", "--bootstrap", f"127.0.0.1:{free_port()}"])
-    assert (refused.exit_code, json.loads(refused.stdout)["healthy"]) == (2, None)
+    printed = json.loads(refused.stdout)
+    [problem] = printed["problems"]
+    assert (refused.exit_code, printed["healthy"]) == (2, None)
+    assert ("Connection refused" in problem["problem"], problem["remedy"]) == (
+        True,
+        "is it running? see: odradek up --help",
+    )
     monkeypatch.setattr(health, "attempt", lambda *_: status(behind=LISTED_MAX))
     unhealthy = CliRunner().invoke(app, ["health"])
     assert unhealthy.exit_code == 1

@@ -139,7 +139,11 @@ def _configuration(options: argparse.Namespace) -> Config:
         try:
             text = Path(options.config).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            reason = (
+                error.strerror
+                if isinstance(error, OSError)
+                else "not UTF-8 text; convert it, for example with: iconv -f ISO-8859-1 -t UTF-8"
+            )
             raise ConfigError(f"{options.config}: {reason}") from error
     config = load(
         properties=text,

@@ -4,14 +4,22 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+"""The ends of lines in Java. str.splitlines has more, such as the form feed, which is a blank in this format."""
+
+
+class MalformedEscape(ValueError):
+    """A backslash and the letter u are not followed by four hexadecimal digits. Java refuses such a file, too."""
+
 
 def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
     """Yield (line number, name, value) of each property in a text of Java's .properties format.
 
-    The format has comments (# or !), continuation lines, and `=`, `:` or a blank after the name.
+    The format has comments (# or !), continuation lines, and `=`, `:` or a blank after the name. If a name is repeated,
+    Java uses its last value. Raise MalformedEscape after the properties before it.
     """
     joined, start = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.lstrip(" \t\f")
         if not joined and (not line or line[0] in "#!"):
             continue
@@ -20,15 +28,24 @@ def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
         if trailing % 2:
             joined += line[:-1]
             continue
-        yield (start, *_split(joined + line))
+        yield (start, *_property(start, joined + line))
         joined, start = "", 0
     if joined:
-        yield (start, *_split(joined))
+        yield (start, *_property(start, joined))
 
 
 _CODE: Final = re.compile("[0-9A-Fa-f]{4}")
 """The code of a character after a backslash and the letter u."""
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _property(number: int, line: str) -> tuple[str, str]:
+    try:
+        return _split(line)
+    except MalformedEscape:
+        raise MalformedEscape(
+            f"line {number}: four hexadecimal digits must follow \\u; write a backslash as \\\\"
+        ) from None
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -49,8 +66,12 @@ def _until(line: str, stops: str) -> tuple[str, int]:
         if char == "\\" and position < len(line):
             char = _ESCAPES.get(line[position], line[position])
             position += 1
-            if char == "u" and (code := _CODE.match(line, position)) is not None:
+            if line[position - 1] == "u":
+                code = _CODE.match(line, position)
+                if code is None:
+                    raise MalformedEscape
                 char = chr(int(code[0], 16))
                 position = code.end()
         out.append(char)
-    return "".join(out), position
+    # Java's strings are UTF-16: two escapes are one character above U+FFFF.
+    return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), position

@@ -23,7 +23,7 @@ from odradek.broker.config.properties import (
 from odradek.broker.config.property import ConfigError, Property
 from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
 from odradek.broker_interface import ENVIRONMENT_PREFIX
-from odradek.protocol.java_properties import parse_properties
+from odradek.protocol.java_properties import MalformedEscape, parse_properties
 from odradek.protocol.sasl.mechanism import OAUTHBEARER
 
 SIMILARITY_MIN: Final = 0.85
@@ -150,8 +150,14 @@ def load(
     configuration.
     """
     loading = _Loading(strict=strict)
-    for number, name, text in parse_properties(properties):
-        loading.add(_Setting(name, text, f"{properties_name or 'file'} line {number}", in_file=True))
+    of_file: dict[str, _Setting] = {}
+    try:
+        for number, name, text in parse_properties(properties):
+            of_file[name] = _Setting(name, text, f"{properties_name or 'file'} line {number}", in_file=True)
+    except MalformedEscape as error:
+        loading.faults.append(f"{properties_name or 'file'} {error}")
+    for setting in of_file.values():
+        loading.add(setting)
     variables = {variable_name(name): name for name in ALL_NAMES}
     for variable in sorted(environment):
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in COMMAND_LINE_VARIABLES:

@@ -18,7 +18,7 @@ from odradek.client.security.names import (
     VERSION,
 )
 from odradek.client.security.tls import VERSIONS, Tls, context_of, reason_of
-from odradek.protocol.java_properties import parse_properties
+from odradek.protocol.java_properties import MalformedEscape, parse_properties
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.protocol.tls_stores import StoreUnusable, key_store, trust_store
 from odradek.protocol.tls_suites import CIPHER_SUITES, SuitesUnusable
@@ -108,7 +108,10 @@ def _properties_of(path: Path | None, warn: Callable[[str], None]) -> Mapping[st
         ) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8 text", "name a file with client properties") from None
-    properties = {name: value for _, name, value in parse_properties(text)}
+    try:
+        properties = {name: value for _, name, value in parse_properties(text)}
+    except MalformedEscape as error:
+        raise InvalidArgument(f"{path} {error}") from None
     if unused := sorted(properties.keys() - SECURITY_PROPERTIES - REFUSED.keys()):
         warn(f"warning: properties in {path} without effect: {', '.join(unused)}")
     return properties

@@ -113,6 +113,20 @@ def test_error_in_a_file_names_file_and_line() -> None:
         load(properties="# c\nlog.dirs=/d\nnum.partitions=x", properties_name="server.properties", environment={})
 
 
+def test_last_value_of_a_repeated_name_in_a_file_counts_as_in_java() -> None:
+    config = loaded(properties="num.partitions=x\nnum.partitions = 3\nno.such=1\nno.such=2")
+    assert (config.num_partitions, len(config.unknown)) == (3, 1)
+    assert "line 4" in config.unknown[0]
+
+
+def test_malformed_escape_is_one_of_the_faults_of_a_file() -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(properties="num.partitions=x\nmetric.reporters=C:\\users", environment={})
+    first, second = sorted(str(caught.value).splitlines())
+    assert first == "file line 2: four hexadecimal digits must follow \\u; write a backslash as \\\\"
+    assert second.startswith("num.partitions: ")
+
+
 def test_unknown_environment_variable_raises_with_a_suggestion() -> None:
     with pytest.raises(
         ConfigError,

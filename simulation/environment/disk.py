@@ -26,7 +26,7 @@ FREE_BYTES: Final = 1 << 40
 EIO, ENOSPC = 5, 28
 SWAP_ENDING: Final = ".log.swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
-SYNC, SYNC_DIRECTORY = "sync", "sync_directory"
+READ, SYNC, SYNC_DIRECTORY = "read", "sync", "sync_directory"
 
 
 class Detached(OSError):
@@ -60,9 +60,10 @@ class DiskLatency:
 class DiskFault:
     """Failure of the next operation on a path that contains `match`, with `errno`.
 
-    The operation is `write`, `sync`, `open`, `rename`, `sync_directory` or `resources` (`SimDisk.check_resources`, with
-    the path ""). A replacement of a file has all operations but `resources`. The path of `sync_directory` is that of
-    the directory, or of the replaced file, and a slash.
+    The operation is `read` (of a whole file, or a blocking or cold read), `write`, `sync`, `open`, `rename`,
+    `sync_directory` or `resources` (`SimDisk.check_resources`, with the path ""). A replacement of a file has all
+    operations but `read` and `resources`. The path of `sync_directory` is that of the directory, or of the replaced
+    file, and a slash.
 
     Failures with an errno of RESOURCE_ERRORS are ResourcesExhausted if the operation can be repeated, and
     `SimDisk.may_fail` does not apply to them.
@@ -332,6 +333,7 @@ class SimDisk:
 
     def read_file(self, path: str) -> bytes:
         self.check()
+        self.fault(READ, path, can_be_repeated=False)
         return self.medium.contents(path)
 
     def replace_file_now(self, path: str, data: bytes) -> None:
@@ -502,6 +504,7 @@ class SimFile:
 
     def read(self, offset: int, size: int) -> Buffer:
         self._check()
+        self._disk.fault(READ, self._path, can_be_repeated=False)
         return bytes(self._inode.live[offset : offset + size])
 
     def read_warm(self, offset: int, size: int) -> Buffer | None:
@@ -513,6 +516,7 @@ class SimFile:
     async def read_cold(self, offset: int, size: int) -> Buffer:
         self._check()
         await self._disk.wait(self._disk.rng.random() * self._disk.latency.cold_read_seconds_max, self._threads)
+        self._disk.fault(READ, self._path, can_be_repeated=False)
         return bytes(self._inode.live[offset : offset + size])
 
     async def sync(self) -> None:

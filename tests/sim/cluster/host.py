@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.simulation.cluster.host import ROOT, Host
-from odradek.simulation.environment.disk import DiskFault, DiskLatency, SimDisk
+from odradek.simulation.environment.disk import EIO, READ, DiskFault, DiskLatency, SimDisk
 from odradek.simulation.environment.medium import flip_rebuildable
 from odradek.storage.disk.port import RESOURCE_ERRORS
 from tests.sim.cluster.node_config import cluster_secret, make_config, shares_listener
@@ -188,6 +188,14 @@ class Machine(Host):
 
         disk.on_fault = on_fault
         disk.may_fail = partial(self.cluster.disk_may_fail, self)
+
+    def read_error(self, match: str, *, downtime: float, clean: bool) -> None:
+        """Restart the node, stopped with `clean` and killed otherwise: the next read of such a file fails."""
+        self.disk_fault(DiskFault(READ, match, EIO), restart_after=downtime, lasts=True)
+        if clean:
+            self.restart(downtime=downtime)
+        else:
+            self.crash(power=False, downtime=downtime)
 
     def fill_disk(self, seconds: float) -> None:
         """Let the disk be full, for this process and the next ones, until the operator makes space."""

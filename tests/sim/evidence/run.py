@@ -13,6 +13,7 @@ from tests.sim.evidence.groups import collect_groups
 from tests.sim.faults.fault import CLOCK_KINDS
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Operation, Partition
 from tests.sim.options.disk_options import DISK_FULL, DISK_OPERATION
+from tests.sim.options.read_options import READ_KINDS
 from tests.sim.world import COMPACTED, TABLE, TENANT_TOPICS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 FETCH_SNAPSHOT: Final = 59
 LEADERLESS_MS = 60_000
 """Time that several brokers may need to elect leaders after any fault. A later abort is a finding."""
-FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync", DISK_OPERATION, DISK_FULL)
+FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync", DISK_OPERATION, DISK_FULL, *READ_KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from odradek.simulation.environment.network import FrameFault
 from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_METADATA_THREAD, SLOW_THREADS, Fault
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
+from tests.sim.options.read_options import READ_AFTER_STOP, READ_FILES, READ_KINDS
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class BrokerFaults:
         elif fault.kind == DISK_OPERATION:
             self._disturbed(fault.seconds)
             machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds, lasts=True)
+        elif fault.kind in READ_KINDS:
+            self._disturbed(fault.seconds)
+            clean = fault.kind == READ_AFTER_STOP
+            machine.read_error(READ_FILES[fault.number], downtime=fault.seconds, clean=clean)
         elif fault.kind == DISK_FULL:
             self._disturbed(fault.seconds)
             machine.fill_disk(fault.seconds)

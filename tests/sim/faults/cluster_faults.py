@@ -26,6 +26,7 @@ from tests.sim.options.damage_options import DAMAGE, EVERY_BROKER
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.options.outage_options import OUTAGE
+from tests.sim.options.read_options import READ_AFTER_KILL, READ_AFTER_STOP, READ_FILES
 from tests.sim.options.scenario_options import LATE_JOIN, VOTER_FAILURE
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -77,6 +78,8 @@ class ClusterFaults:
             OUTAGE: self._outage,
             DISK_OPERATION: self._disk_operation,
             DISK_FULL: self._disk_full,
+            READ_AFTER_KILL: self._read_error,
+            READ_AFTER_STOP: self._read_error,
             LATE_JOIN: self._late_join,
             VOTER_FAILURE: self._voter_failure,
         }
@@ -242,6 +245,11 @@ class ClusterFaults:
 
     def _clock(self, fault: Fault, machine: "Machine") -> None:
         machine.clock.jump(int(fault.seconds * 1000))
+
+    def _read_error(self, fault: Fault, machine: "Machine") -> None:
+        self._disturbed(fault.seconds)
+        clean = fault.kind == READ_AFTER_STOP
+        machine.read_error(READ_FILES[fault.number], downtime=fault.seconds, clean=clean)
 
     def _disk_write(self, fault: Fault, machine: "Machine") -> None:
         topic = TOPIC if fault.target == LEADER else TRANSACTION_STATE

@@ -3,6 +3,7 @@
 Each seed has its own mix of faults and sizes (swarm testing).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -36,6 +37,7 @@ from tests.sim.options.disk_options import generate_disk_faults
 from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
 from tests.sim.options.outage_options import generate_outages
+from tests.sim.options.read_options import generate_read_errors
 from tests.sim.options.scenario_options import generate_scenario
 from tests.sim.options.security_options import SecurityOptions, generate_security
 
@@ -169,13 +171,15 @@ def generate_options(
     scenario: str = "",
     disk_faults: bool | None = None,
     security: bool | None = None,
+    read_errors: Sequence[str] = (),
 ) -> Options:
     """Return the options of a seed.
 
     A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
     the presence of a hostile client, its use of the listener of the brokers, damage of logs, failures of disks, and the
     use of SASL and ACLs.
-    Only runs of some tests have outages and scenarios. A run with a scenario has no other faults.
+    Only runs of some tests have outages, scenarios, and failed reads of the files `read_errors`. A run with a scenario
+    has no other faults.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -193,6 +197,8 @@ def generate_options(
     generate_security(options, wanted=security)
     if outages:
         generate_outages(options)
+    if read_errors:
+        generate_read_errors(options, read_errors)
     slow_threads = _generate_slow_threads(options, SLOW_THREADS, 11, SLOW_THREADS_PROBABILITY)
     slow_metadata = _generate_slow_threads(options, SLOW_METADATA_THREAD, 23, SLOW_METADATA_THREAD_PROBABILITY)
     options.faults = in_order([*options.faults, *slow_threads, *slow_metadata])

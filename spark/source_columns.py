@@ -156,7 +156,7 @@ def _contents(
 
 
 def _timestamps(records: Records) -> pa.Array:
-    if np.abs(records.timestamp_ms).max() > TIMESTAMP_MS_MAX:
+    if records.timestamp_ms.max() > TIMESTAMP_MS_MAX or records.timestamp_ms.min() < -TIMESTAMP_MS_MAX:
         raise Malformed(f"a timestamp exceeds {TIMESTAMP_MS_MAX} ms, the range of Spark")
     microseconds = pa.py_buffer(records.timestamp_ms * MICROSECONDS)
     return pa.Array.from_buffers(ARROW_TYPES["timestamp"], len(records.offset), [None, microseconds])

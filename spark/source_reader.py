@@ -127,6 +127,7 @@ class SourceStreamReader(DataSourceStreamReader):
         self._options = options
         self._initial: Resolved | None = None
         self._first_end: Offsets | None = None
+        self._planned_end: Offsets | None = None
         self._known: Offsets = {}
         self._latest: Offsets = {}
         self._target: Offsets | None = None
@@ -230,7 +231,10 @@ class SourceStreamReader(DataSourceStreamReader):
 
     async def _partitions(self, start: Offsets, end: Offsets) -> list[PlannedRange]:
         async with connection(self._options) as cluster:
-            if self._initial is not None and start == self._initial.offsets:
+            if self._planned_end is None:
+                self._planned_end = end
+            is_first = self._planned_end == end  # the second batch begins there, too, if the first one was empty
+            if is_first and self._initial is not None and start == self._initial.offsets:
                 start = _first_start(self._initial, end, await begins_of(cluster, start.keys() - end.keys()))
             plan = stream_plan(start, end, await begins_of(cluster, end.keys() - start.keys()))
         report(self._options, plan.losses)

@@ -166,8 +166,9 @@ def test_records_that_exceed_the_positions_of_arrow_are_malformed() -> None:
         find_records(bodies)
 
 
-def test_timestamp_beyond_the_range_of_spark_is_malformed() -> None:
-    data = build_batch([(b"k", b"v", TIMESTAMP_MS_MAX + 1, ())])
+@pytest.mark.parametrize("timestamp", [TIMESTAMP_MS_MAX + 1, -TIMESTAMP_MS_MAX - 1, -(2**63)])
+def test_timestamp_beyond_the_range_of_spark_is_malformed(timestamp: int) -> None:
+    data = build_batch([(b"k", b"v", timestamp, ())])
     with pytest.raises(Malformed, match="a timestamp exceeds"):
         columns([batch_of(data)], KEY, Layout(headers=False, transactions=False), 0, EVERYTHING)
     assert isinstance(

@@ -124,6 +124,18 @@ def test_end_that_went_back_later_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> 
         assert reader(failOnDataLoss="false").partitions({"t": {"0": 12}}, {"t": {"0": 9}}) == []
 
 
+def test_end_that_went_back_after_an_empty_first_batch_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second batch has the begin of the first one. The topic was deleted, and created again with fewer records."""
+    log = FakeLog([{T0: 9}]).install(monkeypatch)
+    stream = reader()
+    start = stream.initialOffset()
+    for _ in range(2):  # Spark may plan a batch again
+        assert stream.partitions(start, stream.latestOffset()) == []
+    log.ends = [{T0: 3}]
+    with pytest.raises(DataLoss, match="the end of t-0 went back from 9 to 3"):
+        stream.partitions(start, {"t": {"0": 3}})
+
+
 def test_end_that_went_back_for_a_moment_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog([{T0: 9}]).install(monkeypatch)
     stream = reader()

@@ -47,6 +47,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     if topic is None and "topic" not in found:
         raise InvalidInput("no topic is given; use the option topic or a column topic")
     for name, allowed in TYPES.items():
+        if name == "topic" and topic is not None:
+            continue  # the column is not used
         if name in found and found[name].simpleString() not in allowed:
             actual = found[name].simpleString()
             raise InvalidInput(f"column {name} has type {actual}; the sink writes {' or '.join(allowed)}")
@@ -60,6 +62,8 @@ def normalized(df: DataFrame, topic: str | None) -> DataFrame:
     Raises:
         InvalidInput: The columns do not fit.
     """
+    if df.isStreaming:
+        raise InvalidInput("the DataFrame is a stream; call write_batch in the function of foreachBatch")
     check_columns(df.schema, topic)
     columns = []
     for name in TYPES:

@@ -83,7 +83,7 @@ class OdradekDataSource(DataSource):
         if overwrite:
             raise InvalidInput("mode overwrite: a topic cannot be overwritten; use mode append")
         batch_id = self.options.get(BATCH_ID)
-        if batch_id is not None and not batch_id.isdigit():
+        if batch_id is not None and not (batch_id.isascii() and batch_id.isdigit()):
             raise InvalidInput(f"option batchId: {batch_id!r} is no number")
         return StagedWriter(self._sink(schema, frozenset({BATCH_ID})), None if batch_id is None else int(batch_id))
 
@@ -156,7 +156,7 @@ def sink_row(row: Row, topic: str | None) -> SinkRow:
         fields.get("partition"),
         _bytes(fields.get("key")),
         _bytes(fields.get("value")),
-        [{"key": each["key"], "value": each["value"]} for each in fields.get("headers") or ()],
+        [each and {"key": each["key"], "value": each["value"]} for each in fields.get("headers") or ()],
         None if moment is None else round(moment.timestamp() * 1_000_000) // 1000,
     )
 

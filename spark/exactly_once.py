@@ -33,6 +33,8 @@ ATTEMPTS_MAX: Final = 3
 
 _busy: dict[tuple[str, str, str], object] = {}
 """Bootstrap servers, sink and run of the batches that threads of this process write now. An epoch fences other runs."""
+BATCH_ID_END: Final = 2**63 - 1
+"""End of the batch ids. The committed offset of the ledger is the id + 1, a number of 64 bits."""
 SESSIONS_MAX: Final = 256
 """Maximum sessions that a process keeps. One with 256 tasks takes about 50 kB. A process runs few queries at a time."""
 _sessions: dict[tuple[str, str, str], Session] = {}
@@ -67,13 +69,18 @@ STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
 class Batch:
     """Identity of a batch. Without a `batch_id`, it has no ledger entry and only one attempt.
 
-    `plan` is the fingerprint of its source offsets, or None if it is not known.
+    `plan` is the fingerprint of its source offsets, or None if it is not known. Raise InvalidInput if the ledger cannot
+    have the batch id.
     """
 
     batch_id: int | None
     query_id: str | None
     run_id: str
     plan: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_id is not None and not 0 <= self.batch_id < BATCH_ID_END:
+            raise InvalidInput(f"batch id {self.batch_id} is invalid; use 0, and a higher one for each batch")
 
 
 def ignore(_step: Step) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client import RetryPolicy, Settings, TopicPartition
 from odradek.spark.errors import InvalidInput
 from odradek.spark.security import SECURITY_NAMES, security_of
+from odradek.spark.source_values import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,19 +90,27 @@ class SinkOptions:
         return TopicPartition(self.ledger_topic, 0)
 
 
-def sink_options(options: Mapping[str, str], others: frozenset[str] = frozenset()) -> SinkOptions:
+def sink_options(options: Mapping[str, str | None], others: frozenset[str] = frozenset()) -> SinkOptions:
     """Check the options of a sink. `others` are names in lower case that the caller handles.
 
     Raises:
         InvalidInput: An option is unknown, missing or has an invalid value.
     """
-    given = {name.lower(): str(value) for name, value in options.items()}
+    given = {name.lower(): str(value).strip() for name, value in options.items()}
     unknown = sorted(name for name in options if name.lower() not in {*NAMES, *others})
     if unknown:
         raise InvalidInput(f"unknown option {', '.join(unknown)}; the sink knows {', '.join(sorted(NAMES))}")
+    if len(given) < len(options):
+        raise InvalidInput("an option is given twice, in upper and lower case; remove one of them")
+    for name, value in options.items():
+        if value is None:
+            raise InvalidInput(f"option {name} has the value None; give a text, or remove the option")
     for name in ("kafka.bootstrap.servers", "sink"):
         if not given.get(name):
             raise InvalidInput(f"option {name} is missing")
+    for name in ("topic", "ledgerTopic"):
+        if name.lower() in given:
+            topic_name(name, given[name.lower()])
     if not SINK_NAME.fullmatch(given["sink"]):
         raise InvalidInput(f"option sink: {given['sink']!r} is no name; use 1 to 200 letters, digits, '.', '_' or '-'")
     for name, values in FIXED.items():

@@ -30,6 +30,7 @@ INVALID_CODES = frozenset(
     {
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -37,7 +38,7 @@ INVALID_CODES = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""Error codes of a produce request that a repetition cannot change."""
+"""Error codes of a produce or metadata request that a repetition cannot change."""
 
 
 def failure_of(error: ClientError | ValueError) -> Failure:

@@ -26,7 +26,7 @@ class SinkRow(NamedTuple):
     partition: int | None
     key: bytes | None
     value: bytes | None
-    headers: Collection[Mapping[str, object]] | None
+    headers: Collection[Mapping[str, object] | None] | None
     timestamp: int | None
 
 
@@ -35,10 +35,13 @@ def target_of(row: SinkRow, partitions: int) -> int:
 
     An explicit partition has precedence. A key determines the partition as in Kafka's producers. Without a key the
     value does: a repeated task must assign each row to the same partition, also if Spark changed the order of the rows.
-    Raise ValueError if the topic does not have the explicit partition, or if a header has no key.
+    Raise ValueError if the topic does not have the explicit partition, a header has no key, or the timestamp is before
+    1970.
     """
-    if row.headers and any(each["key"] is None for each in row.headers):
+    if row.headers and any(each is None or each["key"] is None for each in row.headers):
         raise ValueError(f"topic {row.topic}: a header has no key; Kafka's headers need one")
+    if row.timestamp is not None and row.timestamp < 0:
+        raise ValueError(f"topic {row.topic}: the timestamp {row.timestamp} ms is before 1970; Kafka has none such")
     if row.partition is not None:
         if not 0 <= row.partition < partitions:
             raise ValueError(f"topic {row.topic} has no partition {row.partition}; it has {partitions}")
@@ -70,7 +73,7 @@ def record_of(row: SinkRow, partition: int) -> ProducerRecord:
 
 
 def _headers(row: SinkRow) -> Headers:
-    return tuple((str(each["key"]), _bytes(each["value"])) for each in row.headers or ())
+    return tuple((str(each["key"]), _bytes(each["value"])) for each in row.headers or () if each is not None)
 
 
 def _bytes(value: object) -> bytes | None:

@@ -224,7 +224,7 @@ def _subscription(given: Mapping[str, str]) -> Topics | Pattern | Assignment:
     [name] = found
     text = given[name]
     if name == "subscribe":
-        names = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+        names = tuple(dict.fromkeys(values.topic_name(name, each.strip()) for each in text.split(",") if each.strip()))
         if not names:
             raise InvalidInput("option subscribe names no topic; separate topics by commas")
         return Topics(names)

@@ -16,6 +16,8 @@ SECONDS_PER_UNIT: Final = {
     "": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0,
 }  # fmt: skip
 """Units of Spark's durations. A number without a unit is in milliseconds."""
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Names of topics that Kafka allows, except `.` and `..`."""
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 
@@ -44,6 +46,15 @@ def partitions(given: Mapping[str, str], name: str, example: str) -> tuple[Topic
 
     found = _per_topic(given, name, example, is_valid)
     return tuple(TopicPartition(topic, index) for topic, indexes in found for index in dict.fromkeys(indexes))
+
+
+def topic_name(option: str, name: str) -> str:
+    """Return the name of a topic. Raise InvalidInput if Kafka does not allow it."""
+    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise InvalidInput(
+            f"option {option}: {name!r} is no name of a topic; use 1 to 249 letters, digits, '.', '_' or '-'"
+        )
+    return name
 
 
 def _per_topic(

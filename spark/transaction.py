@@ -75,11 +75,20 @@ def transaction_of(cluster: Cluster, options: SinkOptions, identity: ProducerIde
 
 
 async def open_session(cluster: Cluster, options: SinkOptions) -> Session:
-    """Fence earlier runs, and abort their open transaction. Raise InvalidInput if the topic does not exist."""
+    """Fence earlier runs, and abort their open transaction.
+
+    Raise InvalidInput if the topic does not exist, or if the brokers do not allow the transaction time-out.
+    """
     if options.topic is not None:
         await check_topic(cluster, options.topic)
     await _create_ledger_topic(cluster, options.ledger_topic)
-    return Session(await transaction_of(cluster, options, None).begin())
+    try:
+        return Session(await transaction_of(cluster, options, None).begin())
+    except Refused as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        problem = f"option kafka.transaction.timeout.ms: {options.transaction_timeout_ms} is too high for the brokers"
+        raise InvalidInput(f"{problem}; use at most their transaction.max.timeout.ms") from error
 
 
 async def read_ledger(cluster: Cluster, options: SinkOptions, *, require_stable: bool) -> LedgerEntry | None:

@@ -33,6 +33,10 @@ def test_partition_of_two_tasks_is_doubtful() -> None:
     assert "several tasks wrote t-0" in inconsistencies(twice, [FIRST], KEPT)
 
 
+def test_topic_whose_name_kafka_does_not_allow_is_invalid_input() -> None:
+    assert failure_of(Refused("topic a b", code=ErrorCode.INVALID_TOPIC_EXCEPTION)) is Failure.INVALID
+
+
 def test_lost_and_repeated_rows_are_doubtful() -> None:
     lost = outcome()
     lost.read[0] = replace(lost.read[0], rows=23)

@@ -52,10 +52,19 @@ def test_checksum_distinguishes_all_columns() -> None:
     assert len({checksum_of(each) for each in rows}) == len(rows)
 
 
-def test_header_without_a_key_is_refused() -> None:
-    headers = [{"key": "h", "value": b"x"}, {"key": None, "value": b"x"}]
+@pytest.mark.parametrize("header", [{"key": None, "value": b"x"}, None])
+def test_header_without_a_key_is_refused(header: dict[str, object] | None) -> None:
+    refused = row(headers=[{"key": "h", "value": b"x"}, header])
+    checksum_of(refused)  # the driver calls it before the check
     with pytest.raises(ValueError, match="topic t: a header has no key"):
-        target_of(row(headers=headers), 7)
+        target_of(refused, 7)
+
+
+def test_timestamp_before_1970_is_refused_as_by_kafkas_producers() -> None:
+    """Kafka's log has -1 for a record without a timestamp."""
+    with pytest.raises(ValueError, match="topic t: the timestamp -1 ms is before 1970"):
+        target_of(row(timestamp=-1), 7)
+    assert target_of(row(timestamp=0), 1) == 0
 
 
 def test_record_has_headers_with_and_without_value() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.client import ProducerIdentity
-from odradek.spark import SinkError, SinkInUse, batch, exactly_once
+from odradek.spark import InvalidInput, SinkError, SinkInUse, batch, exactly_once
 from odradek.spark.exactly_once import Batch, ignore, repeated
 from odradek.spark.options import sink_options
 from odradek.spark.transaction import Session
@@ -101,3 +101,10 @@ def test_query_that_spark_does_not_list_is_refused() -> None:
     )
     with pytest.raises(SinkError, match="Spark does not list the streaming query query-id as active"):
         batch.query_of(df)
+
+
+@pytest.mark.parametrize("batch_id", [-1, 2**63 - 1])
+def test_batch_id_that_the_ledger_cannot_have_is_refused(batch_id: int) -> None:
+    """The ledger has -1 for a sink without a batch, so such a batch would be written again in each repetition."""
+    with pytest.raises(InvalidInput, match=f"batch id {batch_id} is invalid; use 0, and a higher one for each batch"):
+        Batch(batch_id, None, "run")

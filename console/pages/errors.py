@@ -25,9 +25,10 @@ async def not_served(request: Request, error: Exception) -> Response:
 
 
 async def logged_out(request: Request, error: Exception) -> Response:
-    """End a session whose user or password the brokers do not accept any more."""
-    access = access_of(request)
-    request.app.state.sessions.end(access.session_id)
+    """End the sessions whose user or password the brokers do not accept any more."""
+    viewer = access_of(request).viewer
+    if viewer is not None:
+        request.app.state.sessions.end_all_of(viewer)
     return await cluster_failed(request, error)
 
 

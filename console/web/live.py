@@ -73,7 +73,7 @@ async def _read(page: Page, request: Request, sessions: Sessions) -> bytes:
     try:
         response = await page(request)
     except AuthenticationFailed as error:
-        sessions.end(access_of(request).session_id)
+        sessions.end_all_of(viewer_of(request))
         return event("failed", str(error))
     except ClientError as error:
         return event("failed", str(error))

@@ -33,16 +33,20 @@ The session idle for longest ends for a new one.
 
 
 class Viewer:
-    """The cluster as one principal sees it: connections and a cache. Sessions without login share one viewer.
+    """The cluster as one principal sees it: connections and a cache.
+
+    All sessions without login share one viewer, and so do sessions with the same credentials.
 
     Attributes:
+        credentials: Credentials of the principal. None: the cluster needs no login.
         cluster: Connections to the brokers with the credentials of the principal.
         cache: Values that requests of the same principal share.
-        observer: Samples of the cluster. Without login, they begin with the console, otherwise with the login.
+        observer: Samples of the cluster. Without login, they begin with the console, otherwise with the first login.
         user: Name of the logged-in user. None: the cluster needs no login.
     """
 
     def __init__(self, settings: Settings, credentials: UserPassword | None) -> None:
+        self.credentials = credentials
         self.cluster = Cluster(settings.bootstrap, settings.client_settings(credentials))
         self.cache = Cache()
         self.observer = Observer(Cluster(settings.bootstrap, settings.client_settings(credentials)))
@@ -90,7 +94,7 @@ class Sessions:
         self.streams = Streams()
 
     def start(self) -> None:
-        """Start the samples of the cluster, if it needs no login. Otherwise each login starts those of its session."""
+        """Start the samples of the cluster, if it needs no login. Otherwise the first login of a principal does."""
         shared = None if self._settings.needs_login else self.viewer("")
         if shared is not None:
             shared.observer.start()
@@ -136,19 +140,33 @@ class Sessions:
             raise
         while len(self._sessions) >= SESSIONS_MAX:
             self.end(min(self._sessions, key=lambda each: self._sessions[each].used))
-        viewer.observer.start()
+        shared = next((each.viewer for each in self._sessions.values() if each.viewer.credentials == credentials), None)
+        if shared is None:
+            viewer.observer.start()
+        else:
+            viewer.close()
+            viewer = shared
         session_id = self.new_id()
         self._sessions[session_id] = Session(viewer, _now())
         self._schedule(session_id)
         return session_id
 
     def end(self, session_id: str) -> None:
-        """End a session with its streams, and close its connections. An unknown id has no effect."""
+        """End a session with its streams. Close its connections if no other session shares them.
+
+        An unknown id has no effect.
+        """
         self.streams.end_session(session_id)
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._timers.pop(session_id).cancel()
-            session.viewer.close()
+            if all(each.viewer is not session.viewer for each in self._sessions.values()):
+                session.viewer.close()
+
+    def end_all_of(self, viewer: Viewer) -> None:
+        """End all sessions of a principal, whose credentials the brokers do not accept any more."""
+        for session_id in [each for each, session in self._sessions.items() if session.viewer is viewer]:
+            self.end(session_id)
 
     def close(self) -> None:
         """End all streams and sessions."""

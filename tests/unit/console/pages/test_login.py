@@ -7,7 +7,10 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from odradek.client import Security
+from odradek.client.errors import AuthenticationFailed
 from odradek.client.security.credentials import PLAIN, UserPassword
 from odradek.console.settings import Settings
 from odradek.console.web import sessions
@@ -21,8 +24,6 @@ from tests.support.node_cluster import NodeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import pytest
 
     from tests.support.console_client import Browser
 
@@ -110,4 +111,24 @@ async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(sessions, "IDLE_S", 0.0)
         assert opened.viewer(first) is None
         assert opened.viewer("x" * 43) is None
+        opened.close()
+
+
+async def test_sessions_with_the_same_credentials_share_a_viewer_until_the_last_one_ends(tmp_path: Path) -> None:
+    async with secured(tmp_path) as settings:
+        opened = Sessions(settings)
+        alice, bob = UserPassword(PLAIN, "alice", "s3cret"), UserPassword(PLAIN, "bob", "p2")
+        first, second, other = [await opened.log_in(each) for each in (alice, alice, bob)]
+        viewer = opened.viewer(first)
+        assert viewer is not None
+        assert opened.viewer(second) is viewer
+        assert opened.viewer(other) is not viewer
+        with pytest.raises(AuthenticationFailed):
+            await opened.log_in(UserPassword(PLAIN, "alice", "wrong"))
+        opened.end(first)
+        assert opened.viewer(second) is viewer
+        assert (await viewer.cluster.fetch_metadata([])).brokers
+        opened.end_all_of(viewer)
+        assert opened.viewer(second) is None
+        assert opened.viewer(other) is not None
         opened.close()

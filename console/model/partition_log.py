@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, offsets_of_partitions
+from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, fetch_offsets
 from odradek.client.consumer.decode import checked_batches
 from odradek.client.errors import ProtocolError, check, refused
+from odradek.client.network.fan_out import FanOut
 from odradek.console.model.log_record import LogRecord, TransactionState
+from odradek.console.model.parts import Part
 from odradek.protocol.batch import ControlType, control_type, records_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from odradek.client.network.cluster import Cluster
     from odradek.client.network.metadata import Topic, TopicPartition
@@ -275,12 +277,22 @@ def _ignore(row: LogRecord) -> None:
     """Read a record for its marker only."""
 
 
-async def read_bounds(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-    """Return the offsets of partitions. Raise ClientError if a partition has no leader, or if it does not respond."""
-    wanted = list(partitions)
+async def read_bounds(cluster: Cluster, topic: Topic, indexes: Sequence[int]) -> dict[int, Part[Bounds]]:
+    """Return the offsets of partitions by index, with three requests per leader, or the reason why they are missing."""
+    wanted = [replace(topic, partitions={index: topic.partition(index) for index in indexes})]
+    fan_out = FanOut(cluster, tolerant=True)
     start, stable, high = await asyncio.gather(
-        offsets_of_partitions(cluster, dict.fromkeys(wanted, EARLIEST)),
-        offsets_of_partitions(cluster, dict.fromkeys(wanted, LATEST), IsolationLevel.READ_COMMITTED),
-        offsets_of_partitions(cluster, dict.fromkeys(wanted, LATEST)),
+        fetch_offsets(fan_out, wanted, EARLIEST),
+        fetch_offsets(fan_out, wanted, LATEST, IsolationLevel.READ_COMMITTED),
+        fetch_offsets(fan_out, wanted, LATEST),
     )
-    return {key: Bounds(start[key], stable[key], high[key]) for key in wanted}
+    found: dict[int, Part[Bounds]] = {}
+    for index in indexes:
+        key, leader = (topic.name, index), topic.partition(index).leader
+        if key in start and key in stable and key in high:
+            found[index] = Part(Bounds(start[key], stable[key], high[key]))
+        elif leader == NO_LEADER:
+            found[index] = Part(error="the partition has no leader")
+        else:
+            found[index] = Part(error=fan_out.unreachable.get(leader, f"broker {leader} did not return its offsets"))
+    return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.admin.offsets import offsets_of_partitions
-from odradek.client.errors import InvalidArgument, NotFound, ProtocolError
+from odradek.client.admin.offsets import fetch_offsets
+from odradek.client.errors import ClientError, InvalidArgument, NotFound, ProtocolError
+from odradek.client.network.fan_out import FanOut
 from odradek.client.network.metadata import TopicPartition
 from odradek.console.model.partition_log import BYTES_MAX, LogPage, PartitionReader, read_bounds
 from odradek.console.model.parts import Part, read_part
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from odradek.client.network.cluster import Cluster
-    from odradek.client.network.metadata import Topic
     from odradek.console.model.log_record import LogRecord
+    from odradek.console.model.partition_log import Bounds
 
 RECORDS_PER_PAGE: Final = 50
 SEARCH_BYTES_MIN: Final = 2 * 2**20
@@ -122,9 +123,19 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> Recor
     bytes_max = max(SEARCH_BYTES_MIN, BYTES_MAX // max(1, len(indexes)))
     running = asyncio.Semaphore(READS_MAX)
 
+    bounds = await read_bounds(cluster, topic, indexes)
+    starts: Mapping[tuple[str, int], int] = {}
+    if query.time_ms is not None:
+        selected = replace(topic, partitions={index: topic.partitions[index] for index in indexes})
+        starts = await fetch_offsets(FanOut(cluster, tolerant=True), [selected], query.time_ms)
+
     async def read(index: int) -> Part[LogPage]:
+        found = bounds[index].value
+        if found is None:
+            return Part(error=bounds[index].error)
+        reader = PartitionReader(cluster, topic, TopicPartition(name, index), found, bytes_max)
         async with running:
-            return await read_part(read_partition(cluster, topic, index, query, bytes_max))
+            return await read_part(read_partition(reader, found, index, query, starts.get((name, index), -1)))
 
     parts = await asyncio.gather(*map(read, indexes))
     pages = dict(zip(indexes, parts, strict=True))
@@ -157,28 +168,30 @@ def _page(partitions: int, query: RecordQuery, parts: Mapping[int, Part[LogPage]
     )
 
 
-async def read_partition(cluster: Cluster, topic: Topic, index: int, query: RecordQuery, bytes_max: int) -> LogPage:
-    """Read the records of one partition. Raise ClientError if its leader does not return them."""
-    key = TopicPartition(topic.name, index)
-    bounds = (await read_bounds(cluster, [key]))[key]
-    reader = PartitionReader(cluster, topic, key, bounds, bytes_max)
+async def read_partition(
+    reader: PartitionReader, bounds: Bounds, index: int, query: RecordQuery, at_time: int
+) -> LogPage:
+    """Read the records of one partition. Raise ClientError if its leader does not return them.
+
+    `at_time` is the offset of the first record from the time of the query on, or -1 if there is none.
+    """
     start = query.start if query.newer is None else query.newer.get(index, bounds.high)
     if query.time_ms is not None:
-        found = (await offsets_of_partitions(cluster, {key: query.time_ms}))[key]
-        start = found if found >= 0 else bounds.high
+        start = at_time if at_time >= 0 else bounds.high
     if start is not None:
         return await reader.forward(start, RECORDS_PER_PAGE, query.matches)
     before = query.before if query.older is None else query.older.get(index)
-    before = bounds.high if before is None else before
-    return await reader.backward(before, RECORDS_PER_PAGE, query.matches)
+    return await reader.backward(bounds.high if before is None else before, RECORDS_PER_PAGE, query.matches)
 
 
 async def read_record(cluster: Cluster, name: str, index: int, offset: int) -> LogRecord:
-    """Read one record. Raise NotFound if the offset has no record."""
+    """Read one record. Raise NotFound if the offset has no record, ClientError if its leader does not return it."""
     topic = await cluster.topic(name, refresh=True)
     key = TopicPartition(name, topic.partition(index).index)
-    bounds = (await read_bounds(cluster, [key]))[key]
-    reader = PartitionReader(cluster, topic, key, bounds)
+    bounds = (await read_bounds(cluster, topic, [index]))[index]
+    if bounds.value is None:
+        raise ClientError(f"{key} was not read: {bounds.error}", "load the page again")
+    reader = PartitionReader(cluster, topic, key, bounds.value)
     page = await reader.forward(offset, 1, lambda row: row.offset >= offset)
     if page.rows and page.rows[0].problem:
         raise ProtocolError(f"{key}, at offset {page.rows[0].offset}: {page.rows[0].problem}")

@@ -11,20 +11,33 @@ from odradek.console.model.partition_log import Bounds, PartitionReader
 from odradek.protocol.batch import build_batch, read_header
 from odradek.protocol.compression import Compression
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from odradek.protocol.special_values import LATEST, NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 NAME = "payments"
 
 
 @dataclass
 class FakeLog:
-    """Fake of `Cluster` for reads of records. `fetches` has the partition and the offset of each fetch."""
+    """Fake of `Cluster` for reads of records, with one broker, and a leaderless partition if `leaderless` names one.
+
+    `fetches` has the partition and the offset of each fetch.
+    """
 
     partitions: int = 1
     logs: dict[int, list[bytes]] = field(default_factory=dict)
     fetches: list[tuple[int, int]] = field(default_factory=list)
+    offset_requests: int = 0
+    leaderless: int | None = None
 
     def append(
         self,
@@ -52,12 +65,19 @@ class FakeLog:
         assert (name, refresh) == (NAME, True)
         return self._topic()
 
-    async def read_bounds(self, _: object, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Stand for `read_bounds` of the model."""
-        return {each: self.bounds(each.partition) for each in partitions}
+    def attempts(self) -> None:
+        """Return no attempts: no request fails."""
 
-    async def request(self, _: int, request: Any) -> FetchResponse:
-        """Return the batches from the one with the offset on, up to the limit, but the first one whole."""
+    async def request(self, _: int, request: Any, **versions: int) -> FetchResponse | ListOffsetsResponse:
+        """Return offsets, or the batches from the one with the offset on, up to the limit, but the first one whole."""
+        if isinstance(request, ListOffsetsRequest):
+            self.offset_requests += 1
+            return ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(topic.name, [*map(self._offset, topic.partitions)])
+                    for topic in request.topics
+                ]
+            )
         wanted = request.topics[0].partitions[0]
         self.fetches.append((wanted.partition, wanted.fetch_offset))
         records = b""
@@ -71,6 +91,13 @@ class FakeLog:
         data = PartitionData(partition_index=wanted.partition, records=records, aborted_transactions=[])
         return FetchResponse(responses=[FetchableTopicResponse(topic=NAME, partitions=[data])])
 
+    def _offset(self, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        offset = self.bounds(wanted.partition_index).high if wanted.timestamp == LATEST else 0
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, offset=offset)
+
     def _topic(self) -> Topic:
-        partitions = {index: Partition(index, 1, 0, (1,), (1,)) for index in range(self.partitions)}
+        partitions = {
+            index: Partition(index, NO_LEADER if index == self.leaderless else 1, 0, (1,), (1,))
+            for index in range(self.partitions)
+        }
         return Topic(NAME, UUID(int=1), internal=False, partitions=partitions, error_code=0)

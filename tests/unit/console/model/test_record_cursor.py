@@ -14,11 +14,9 @@ from tests.support.fake_log import NAME, FakeLog
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> FakeLog:
-    """A topic with three partitions. The model reads their offsets from it."""
-    found = FakeLog(3)
-    monkeypatch.setattr(records, "read_bounds", found.read_bounds)
-    return found
+def log() -> FakeLog:
+    """A topic with three partitions."""
+    return FakeLog(3)
 
 
 async def read(log: FakeLog, query: RecordQuery) -> RecordsPage:
@@ -118,3 +116,13 @@ async def test_position_of_other_partitions_is_refused(log: FakeLog) -> None:
     with pytest.raises(InvalidArgument, match="other partitions"):
         await read(log, RecordQuery(older={3: 1}))
     assert log.fetches == []
+
+
+async def test_offsets_of_all_partitions_are_read_together_and_one_without_leader_hides_no_other(log: FakeLog) -> None:
+    log.leaderless = 1
+    for partition in (0, 2):
+        log.append([(partition, b"x")], partition=partition)
+    page = await read(log, RecordQuery())
+    assert times(page) == [0, 2]
+    assert [part.error for part in page.pages.values()] == ["", "the partition has no leader", ""]
+    assert log.offset_requests == 3

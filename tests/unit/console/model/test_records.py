@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from odradek.console.model.log_record import LogRecord
+    from odradek.console.model.partition_log import Bounds
 
 KEY = TopicPartition("payments", 0)
 
@@ -30,6 +31,13 @@ async def payments(path: Path, *, partitions: int = 1) -> AsyncIterator[client.C
     async with running(path, *SMALL) as broker, client.Cluster(f"127.0.0.1:{broker.node.listeners[0].port}") as cluster:
         await client.create_topic(cluster, "payments", partitions=partitions)
         yield cluster
+
+
+async def bounds_of(cluster: client.Cluster) -> Bounds:
+    """Return the offsets of the first partition."""
+    found = (await read_bounds(cluster, await cluster.topic("payments"), [0]))[0].value
+    assert found is not None
+    return found
 
 
 async def write(producer: client.Producer, *values: str, end: str = "commit", partition: int = 0) -> None:
@@ -59,7 +67,7 @@ async def test_states_before_and_after_the_last_stable_offset(tmp_path: Path) ->
         await plain.send("payments", [client.ProducerRecord(None, b"p")])
         await write(second, "c1")
         await write(second, "c2", end="abort")
-        bounds = (await read_bounds(cluster, [KEY]))[KEY]
+        bounds = await bounds_of(cluster)
         page = await read_records(cluster, "payments", RecordQuery())
         marked = await read_records(cluster, "payments", RecordQuery(markers=True))
         await first.commit()
@@ -118,7 +126,7 @@ async def test_search_finds_keys_and_reads_bounded_bytes(tmp_path: Path) -> None
             await plain.send("payments", [client.ProducerRecord(key, b"x" * 1_000 + str(number).encode())])
         found = await read_records(cluster, "payments", RecordQuery(key=b"k"))
         topic = await cluster.topic("payments")
-        bounds = (await read_bounds(cluster, [KEY]))[KEY]
+        bounds = await bounds_of(cluster)
         reader = PartitionReader(cluster, topic, KEY, bounds, bytes_max=5_000)
         page = await reader.backward(bounds.high, 50, lambda row: row.key == b"k")
     assert [row.offset for row in found.rows] == [3]

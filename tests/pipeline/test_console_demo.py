@@ -30,10 +30,10 @@ def test_charts_have_samples_of_all_brokers(tmp_path: Path) -> None:
             address = next(line.split()[1] for line in lines if line.startswith("console "))
             deadline = time.monotonic() + TIMEOUT_S
             brokers: dict[str, list[float | None]] = {}
-            while len([name for name, rates in brokers.items() if any(rates)]) < BROKERS:
+            while len([name for name, values in brokers.items() if any(values)]) < BROKERS:
                 assert time.monotonic() < deadline
                 with urlopen(f"{address}/metrics/data", timeout=TIMEOUT_S) as response:
-                    brokers = json.load(response)["brokers"]["charts"]["requests"]
+                    brokers = json.load(response)["brokers"]["charts"]["connections"]
                 time.sleep(0.2)
         finally:
             demo.send_signal(signal.SIGINT)

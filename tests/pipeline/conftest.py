@@ -24,18 +24,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
 
 
-@pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a broker process: Odradek, or Apache Kafka with `--broker kafka`. Return its address."""
-    directory = tmp_path_factory.mktemp("broker")
-    if request.config.getoption("--broker") == "kafka":
-        from tests.support.kafka_broker import KafkaBroker
-
-        with KafkaBroker(directory) as broker:
-            yield broker.bootstrap
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of a module that sets ON_KAFKA against Apache Kafka, too, in the full run."""
+    if not getattr(metafunc.module, "ON_KAFKA", False) or "broker" not in metafunc.fixturenames:
         return
+    if metafunc.config.getoption("--broker") == "odradek":
+        metafunc.parametrize("broker", ["odradek", pytest.param("kafka", marks=pytest.mark.full)], indirect=True)
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> str:
+    """Return the system under test: that of `pytest_generate_tests`, or of the option `--broker`."""
+    chosen: str = getattr(request, "param", request.config.getoption("--broker"))
+    return chosen
+
+
+@pytest.fixture
+def bootstrap(broker: str, request: pytest.FixtureRequest) -> str:
+    """Return the address of a broker, which all tests of the session share."""
+    address: str = request.getfixturevalue(f"{broker}_bootstrap")
+    return address
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a broker process of Apache Kafka, whose cleaner looks for work often."""
+    from tests.support.kafka_broker import KafkaBroker
+
+    settings = {"log.cleaner.backoff.ms": "500"}
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), overrides=settings, heap="-Xmx512M") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def odradek_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a broker process of Odradek."""
     from odradek.pipeline.cluster.demo_cluster import DemoCluster
 
+    directory = tmp_path_factory.mktemp("broker")
     options = ["--two-phase-commit"]
     cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1, options=options)
     try:
@@ -45,22 +71,24 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def two_phase_bootstrap(bootstrap: str, request: pytest.FixtureRequest) -> str:
+def two_phase_bootstrap(broker: str, bootstrap: str) -> str:
     """Return the address of a broker that permits two-phase commits. Apache Kafka does not serve them."""
-    if request.config.getoption("--broker") == "kafka":
+    if broker == "kafka":
         pytest.skip("Apache Kafka serves no two-phase commit (KIP-939)")
     return bootstrap
 
 
 @pytest.fixture
-def rig(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
+def rig(bootstrap: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
     """Return a sink in the mode that the constant MODE of the module names."""
     from odradek.spark import exactly_once
     from tests.support.sink_rig import SinkRig
 
     mode = request.module.MODE
     monkeypatch.setattr(exactly_once, "_sessions", {})
-    return SinkRig(request.getfixturevalue("two_phase_bootstrap" if mode == "2pc" else "bootstrap"), monkeypatch, mode)
+    if mode == "2pc":
+        request.getfixturevalue("two_phase_bootstrap")
+    return SinkRig(bootstrap, monkeypatch, mode)
 
 
 @pytest.fixture(scope="session")

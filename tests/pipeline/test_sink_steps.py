@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.client import ProducerIdentity
 
 MODE = "txn"
+ON_KAFKA = True
 
 
 def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: SinkRig) -> None:
@@ -91,6 +92,12 @@ def test_another_ledger_topic_is_refused(rig: SinkRig) -> None:
         write_exactly_once(rig.job(rows_of(0, 10, rig.topic)), options, Batch(0, "query", "run-b"))
     rig.write(1, rows_of(10, 10, rig.topic), "run-a")
     assert len(rig.visible()) == 20
+
+
+def test_transaction_timeout_that_brokers_do_not_allow_is_refused_by_its_option(rig: SinkRig) -> None:
+    options = rig.options(**{"kafka.transaction.timeout.ms": "2000000000"})
+    with pytest.raises(InvalidInput, match=r"option kafka\.transaction\.timeout\.ms: 2000000000 is too high"):
+        write_exactly_once(rig.job([]), options, Batch(0, "query", "run"))
 
 
 def test_driver_continues_after_an_abort_that_failed(rig: SinkRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,9 +254,12 @@ def test_task_finds_the_records_of_an_earlier_attempt(rig: SinkRig) -> None:
     [
         (SinkRow("?", None, None, b"x" * 1_100_000, None, None), "MESSAGE_TOO_LARGE"),
         (SinkRow("?", None, None, b"x", [{"key": None, "value": b"x"}], None), "a header has no key"),
+        (SinkRow("?", None, None, b"x", [{"key": "h", "value": b"x"}, None], None), "a header has no key"),
+        (SinkRow("?", None, None, b"x", None, -1), "the timestamp -1 ms is before 1970"),
         (SinkRow("?", PARTITIONS, None, b"x", None, None), f"has no partition {PARTITIONS}"),
         (SinkRow(None, None, None, b"x", None, None), "a row has no topic"),
         (SinkRow("absent", None, None, b"x", None, None), "topic absent does not exist"),
+        (SinkRow("no topic", None, None, b"x", None, None), "topic no topic: INVALID_TOPIC_EXCEPTION"),
     ],
 )
 def test_invalid_row_makes_no_row_of_its_batch_visible(rig: SinkRig, row: SinkRow, message: str) -> None:

@@ -441,7 +441,7 @@ class Node:
             tasks=self.tasks,
             on_failure=self._on_unexpected,
         )
-        self._undo.callback(broker.stop)
+        self._undo.push_async_callback(broker.stop)
         self._expiry_clock.start(self.env.disk, self.config.log_dirs, self.tasks.spawn)
         return broker
 

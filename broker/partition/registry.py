@@ -16,6 +16,7 @@ from odradek.broker.partition.changed_partitions import ChangedPartitions, Prior
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
 from odradek.broker.partition.partition import Partition, PartitionContext, log_offline, log_postponed
 from odradek.broker.partition.ports import LeadershipListener, Replication
+from odradek.broker.partition.registration_updates import RegistrationUpdates
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -81,6 +82,7 @@ class Partitions:
         self._failed: dict[tuple[UUID, int], None] = {}
         """Partitions whose log could not be opened, until the broker restarts."""
         self._changed = ChangedPartitions()
+        self._registrations = RegistrationUpdates(spawn)
         self._deleted: dict[tuple[str, int], Partition] = {}
         """Partitions of deleted topics whose logs still exist."""
         self._postponed: dict[tuple[UUID, int], None] = {}
@@ -88,6 +90,7 @@ class Partitions:
         self._awaiting_resources: dict[tuple[UUID, int], None] = {}
         """Partitions whose log could not be opened, because no descriptor or memory was left."""
         self._applying = False
+        self._closed = False
         self._elected: list[Callable[[Partition], None]] = []
         self._listeners: dict[str, LeadershipListener] = {}
         self._image: MetadataImage | None = None
@@ -210,22 +213,28 @@ class Partitions:
             self._add_changed(topic_id, index)
         self._apply_slice()
         if delta.changed_brokers():
-            self._register_brokers()
+            self._registrations.add(self)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all leader terms because the node stops: waiting requests fail with NOT_LEADER_OR_FOLLOWER.
 
-        Delete the logs of all deleted topics. The next start would keep them as strays.
+        Delete the logs of all deleted topics. The next start would keep them as strays. Both are done in slices, since
+        this node can still lead the metadata log. The roles of partitions do not change after the begin of this call.
         """
-        for partition in self:
+        self._closed = True
+        self._changed = ChangedPartitions()
+        for number, partition in enumerate(self, 1):
             partition.follow(partition.leader_epoch)
+            if number % ROLE_CHANGES_PER_SLICE == 0:
+                await asyncio.sleep(0)
         while self._deleted:
             self._delete_next()
+            await asyncio.sleep(0)
 
     def _add_changed(self, topic_id: UUID, index: int) -> None:
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
-        if topic is None:
+        if topic is None or self._closed:
             return
         priority = Priority.NEW if self.get_by_id(topic_id, index) is None else Priority.HOSTED
         self._changed.add(topic_id, index, Priority.COORDINATOR if topic.name in self._listeners else priority)
@@ -312,14 +321,6 @@ class Partitions:
             listener = self._listeners.get(partition.topic)
             if listener is not None:
                 listener.elected(partition)
-
-    def _register_brokers(self) -> None:
-        """Apply changed broker registrations to all leader terms: they decide which brokers may join an ISR."""
-        for partition in self:
-            term = partition.leader_term
-            if term is not None and not term.replicas.alone:
-                term.register()
-                term.update_high_watermark()
 
     def _drop(self, partition: Partition, leader_epoch: int) -> None:
         """Remove a partition that this broker is no longer a replica of."""

@@ -94,11 +94,11 @@ class BrokerServer:
             auto_topic_creation=AutoTopicCreation(config, metadata, quorum.controller_client, voters=voters),
         )
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Stop the coordinators; fail the requests that wait for partitions; stop fetching from leaders."""
         self.groups.stop()
         self.transactions.stop()
-        self.partitions.close()
+        await self.partitions.close()
         self._replication.close()
 
 

@@ -10,12 +10,18 @@ from uuid import UUID
 import pytest
 
 import odradek.broker.partition.partition
-from odradek.broker.partition import registry
+from odradek.broker.partition import registration_updates, registry
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
 from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
+from odradek.protocol.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
 from odradek.runtime.rest import Pace
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import PartitionLog
@@ -24,6 +30,7 @@ from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 
 E = ErrorCode
 TOPIC, BROKER = 2, 4
+FENCE, UNFENCE = 1, -1
 LOGS_PER_SLICE = ROLE_CHANGES_PER_SLICE // CREATE_LOG_COST
 
 
@@ -346,8 +353,67 @@ async def test_partitions_added_to_a_topic_are_hosted(tmp_path: Path) -> None:
 async def test_close_ends_all_leader_terms(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
-    rig.partitions.close()
+    await rig.partitions.close()
     assert rig.partitions.led("t") == []
+
+
+async def test_close_ends_leader_terms_in_slices_and_no_role_changes_after_its_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node can still receive records of the metadata log while the partitions close."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", 25)
+    await finished(rig)
+    monkeypatch.setattr(registry, "ROLE_CHANGES_PER_SLICE", 10)
+    closing = asyncio.create_task(rig.partitions.close())
+    await asyncio.sleep(0)
+    assert len(rig.partitions.led("t")) == 15
+    rig.play(*(PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=NODE) for index in range(25)))
+    await closing
+    assert rig.partitions.led("t") == []
+
+
+async def test_broker_registrations_reach_leader_terms_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker fails or stops. One callback for the leader terms of 10,000 partitions would take 30 ms."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", 25, replicas=(NODE, 2))
+    rig.topic("alone", 5, number=101)
+    await finished(rig)
+    registered: list[LeaderTerm] = []
+    at_rests: list[int] = []
+    register = LeaderTerm.register
+
+    def recorded(term: LeaderTerm) -> None:
+        registered.append(term)
+        register(term)
+
+    class RecordedPace(Pace):
+        async def rest(self) -> None:
+            at_rests.append(len(registered))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(LeaderTerm, "register", recorded)
+    monkeypatch.setattr(registration_updates, "Pace", RecordedPace)
+    monkeypatch.setattr(registration_updates, "TERMS_PER_SLICE", 10)
+    rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=FENCE))
+    assert len(registered) == 10
+    rig.play(PartitionChangeRecord(partition_id=24, topic_id=topic_id, leader=2))  # its term ends while it waits
+    await finished(rig)
+    assert (at_rests, len(registered)) == ([10, 20], 24)
+    assert registered_epochs(rig) == [None] * 24
+    rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=UNFENCE))
+    rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=FENCE))  # before the last slice
+    rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=UNFENCE))
+    await finished(rig)
+    assert registered_epochs(rig) == [1] * 24
+
+
+def registered_epochs(rig: Rig) -> list[int | None]:
+    """Return the broker epoch of broker 2 in each leader term of topic "t"."""
+    terms = [partition.leader_term for partition in rig.partitions.led("t")]
+    return [term.replicas.followers[2].registered_epoch for term in terms if term is not None]
 
 
 async def finished(rig: Rig) -> None:
@@ -507,6 +573,6 @@ async def test_close_deletes_the_logs_of_deleted_topics(tmp_path: Path) -> None:
     topic_id = rig.topic("t", 3 * LOGS_PER_SLICE)
     await finished(rig)
     rig.play(RemoveTopicRecord(topic_id=topic_id))
-    rig.partitions.close()
+    await rig.partitions.close()
     assert rig.logs.logs == {}
     await finished(rig)

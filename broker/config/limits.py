@@ -299,6 +299,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "A larger committed batch is decoded in parts, and published as a whole.",
         ),
         Limit(
+            "cluster.raft.delivery.TURN_RECORDS_MAX",
+            "records of the metadata log per turn of the event loop",
+            "As for TURN_BYTES_MAX.",
+        ),
+        Limit(
             "cluster.raft.delivery.RECORDS_PER_PART",
             "records of the metadata log per turn of the event loop",
             "The next part follows after other work.",
@@ -317,6 +322,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "broker.partition.registry.CREATE_LOG_COST",
             "role changes per created or deleted log",
             "As for ROLE_CHANGES_PER_SLICE.",
+        ),
+        Limit(
+            "broker.partition.registration_updates.TERMS_PER_SLICE",
+            "led partitions per turn of the event loop",
+            "The next slice follows after a rest.",
         ),
         Limit(
             "broker.partition.isr_changes.CHANGES_PER_REQUEST_MAX",

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.cluster.raft import delivery
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
-from odradek.cluster.raft.delivery import RECORDS_PER_PART, TURN_BYTES_MAX, Delivery
+from odradek.cluster.raft.delivery import RECORDS_PER_PART, TURN_BYTES_MAX, TURN_RECORDS_MAX, Delivery
 from odradek.cluster.raft.messages import Entry, EpochEnd
 from odradek.cluster.raft.snapshot_reader import SNAPSHOT_READ_BYTES_MAX
 from odradek.protocol.errors import Malformed
@@ -158,3 +158,39 @@ async def test_long_log_is_delivered_in_turns_and_its_large_batch_in_parts() -> 
     assert max(sizes) == sum(len(value) for _, value in large)
     assert all(size <= 2 * TURN_BYTES_MAX for size in sizes if size < max(sizes))
     assert prepared == [(8, RECORDS_PER_PART)] * 2  # after the delivery of the eight batches before it
+
+
+@pytest.mark.parametrize("from_log", [False, True])
+async def test_batches_of_small_records_are_delivered_in_turns(from_log: bool) -> None:
+    """The slices of a fail-over are small batches. 700 of their records fit into TURN_BYTES_MAX, and take 12 ms."""
+    storage = MemoryRaftStorage()
+    receiver = Receiver(storage, lambda: None)
+    delivered: list[list[LogBatch]] = []
+    receiver.delivery.committed_listeners.append(lambda batches: delivered.append(list(batches)))
+    counts = [200, 201, 50, 50, 100, 100, 100, TURN_RECORDS_MAX]
+    base = 0
+    for count in counts:
+        data = encode_records([(None, b"small")] * count, base_offset=base, epoch=1, now_ms=0)
+        storage.batches.append(data)
+        if not from_log:
+            receiver.delivery.written(None, [Entry(base, base + count - 1, 1, data)], [data])
+        base += count
+    await receiver.deliver(base)
+    assert not receiver.failures
+    turns = [[len(batch.records) for batch in turn] for turn in delivered]
+    assert sum(map(sum, turns)) == base
+    assert max(map(sum, turns)) <= TURN_RECORDS_MAX + RECORDS_PER_PART
+    if not from_log:
+        assert turns == [[200], [201, 50], [50, 100, 100], [100], [TURN_RECORDS_MAX]]
+
+
+async def test_batch_of_many_small_records_is_prepared_in_parts() -> None:
+    receiver = Receiver(MemoryRaftStorage(), lambda: None)
+    prepared: list[int] = []
+    receiver.delivery.preparing_listeners.append(lambda batches: prepared.append(len(batches[0].records)))
+    count = TURN_RECORDS_MAX + 1
+    data = encode_records([(None, b"small")] * count, base_offset=0, epoch=1, now_ms=0)
+    receiver.delivery.written(None, [Entry(0, count - 1, 1, data)], [data])
+    await receiver.deliver(count)
+    assert not receiver.failures
+    assert prepared == [RECORDS_PER_PART, RECORDS_PER_PART, count - 2 * RECORDS_PER_PART]

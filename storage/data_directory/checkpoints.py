@@ -85,8 +85,7 @@ class Checkpoints:
     def __init__(self, disk: Disk, directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         def checkpoint_of(name: str, offset_of: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
             def current() -> dict[TopicPartition, int]:
-                offsets = {key: offset_of(log) for key, log in logs.items()}
-                return {key: offset for key, offset in offsets.items() if offset is not None}
+                return {key: offset for key, log in logs.items() if (offset := offset_of(log)) is not None}
 
             return OffsetCheckpoint(disk, directory.path_of(name), current)
 

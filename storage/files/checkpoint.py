@@ -23,8 +23,12 @@ import binascii
 import json
 import uuid
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from odradek.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -83,11 +87,21 @@ def _integer(text: str) -> int:
 
 
 def _lines(rows: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in [str(CHECKPOINT_VERSION), str(len(rows)), *rows]).encode()
+    return encode_header(len(rows)) + "".join(f"{line}\n" for line in rows).encode()
 
 
-def encode_offsets(offsets: dict[TopicPartition, int]) -> bytes:
-    return _lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+def encode_header(count: int) -> bytes:
+    """Return the first lines of a checkpoint with `count` entries."""
+    return f"{CHECKPOINT_VERSION}\n{count}\n".encode()
+
+
+def encode_rows(entries: Iterable[tuple[TopicPartition, int]]) -> bytes:
+    """Return the lines of some entries of an offset checkpoint."""
+    return "".join([f"{topic} {partition} {offset}\n" for (topic, partition), offset in entries]).encode()
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return encode_header(len(offsets)) + encode_rows(offsets.items())
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:

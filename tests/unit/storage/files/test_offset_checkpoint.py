@@ -13,7 +13,8 @@ import pytest
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.loading import FLUSHED_TOPICS
 from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
-from odradek.storage.files import checkpoint
+from odradek.storage.files import checkpoint, offset_checkpoint
+from odradek.storage.files.offset_checkpoint import OffsetCheckpoint
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all
 
@@ -264,3 +265,30 @@ async def test_durable_end_of_a_raft_log_is_kept_until_it_is_reached_again(disk:
     gone = opened(disk, tmp_path)
     assert gone.durable_at_stop(topic, 0) == 8
     gone.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS)
+
+
+async def test_large_checkpoint_is_encoded_in_slices(
+    disk: CountingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 logs, one piece would take 15 ms every five seconds. Each slice may have an entry of the file."""
+    offsets = {("t", index): index for index in range(25)}
+    file = OffsetCheckpoint(disk, str(tmp_path / checkpoint.HIGH_WATERMARKS), lambda: dict(offsets))
+    encode, encoded, turns = checkpoint.encode_rows, list[int](), list[int]()
+
+    def recorded(rows: list[tuple[tuple[str, int], int]]) -> bytes:
+        encoded.append(len(rows))
+        return encode(rows)
+
+    async def other_task() -> None:
+        while len(encoded) < 3:
+            turns.append(len(encoded))
+            if turns[-1]:
+                assert file.may_have_entry(("t", 24))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(checkpoint, "encode_rows", recorded)
+    monkeypatch.setattr(offset_checkpoint, "ENTRIES_PER_SLICE", 10)
+    await asyncio.gather(file.write(), other_task())
+    assert encoded == [10, 10, 5]
+    assert set(turns) >= {1, 2}
+    assert file.read() == offsets

@@ -2,7 +2,7 @@
 
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -45,9 +45,11 @@ def collect(
     `results` yields each result with its nested array, of which `total` is the number of elements. With more than
     ELEMENTS_PER_PART elements, stage one waits: it builds about ELEMENTS_PER_PART elements per turn of the event loop.
     The list then has the results in their encoded form, and the response is encoded in slices.
+
+    Work before a result counts, too: (None, piece) for a piece of its nested array. The result comes with the last one.
     """
     if total <= ELEMENTS_PER_PART:
-        return finish([result for result, _ in results])
+        return finish([result for result, _ in results if result is not None])
     context.encode_in_slices = True
     return Ordered(_collect_in_slices(context, message, results, finish))
 
@@ -81,17 +83,22 @@ async def _collect_in_slices(
 async def _collected(message: type[R], results: Iterable[tuple[Any, Sized]], work: LargeWork | None) -> list[Any]:
     collected: list[Any] = []
     fresh: list[Any] = []
-    count = 0
-    for result, nested in results:
-        fresh.append(result)
-        count += 1 + len(nested)
-        if count > ELEMENTS_PER_PART:
-            if work is not None:
-                with work.reserved(count * ELEMENT_BYTES):
-                    collected.append(await work.pack(message, fresh))
-                fresh = []
-            count = 0
-            await turn(work)
+    count = held = 0
+    with ExitStack() as reserved:
+        for result, nested in results:
+            count += 1 + len(nested)
+            if result is not None:
+                fresh.append(result)
+            if count > ELEMENTS_PER_PART or (held and result is not None):
+                if work is not None:
+                    reserved.enter_context(work.reserved(count * ELEMENT_BYTES))
+                    held += count
+                    if result is not None:
+                        collected.append(await work.pack(message, fresh))
+                        fresh, held = [], 0
+                        reserved.close()
+                count = 0
+                await turn(work)
     return collected + fresh
 
 

@@ -20,6 +20,7 @@ from odradek.broker.apis import (
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
+    metadata,
 )
 from odradek.broker.requests.slices import (
     DISTINCT_BYTES,
@@ -34,7 +35,8 @@ from odradek.broker.requests.slices import (
     visit_slices,
 )
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
-from odradek.cluster.authorizer import AclOperation
+from odradek.broker.security.authorizer import AllowAll
+from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 from odradek.cluster.controller.messages.partitions import OngoingReassignment, PartitionResult
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.controller.messages.topics import TopicResult
@@ -140,6 +142,23 @@ async def test_large_response_is_built_in_bounded_pieces(context: Any) -> None:
     assert built == response(expected)
     assert 0 < count.largest <= ELEMENTS_PER_PART + partitions
     assert context.encode_in_slices
+
+
+async def test_result_with_a_long_nested_array_is_built_in_pieces(context: Any) -> None:
+    expected, piece, count = topics(3), ELEMENTS_PER_PART // 2, Count()
+
+    def results() -> Iterator[tuple[MetadataResponseTopic | None, list[int]]]:
+        for topic in expected:
+            for _ in range(9):
+                count.add(piece)
+                yield None, [0] * piece
+            count.add(1)
+            yield topic, [0]
+
+    total = len(expected) * (9 * piece + 1)
+    built = await count.during(completed(collect(context, MetadataResponse, results(), total, response)))
+    assert built == response(expected)
+    assert 0 < count.largest <= ELEMENTS_PER_PART + piece
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -496,6 +515,54 @@ async def test_memory_of_built_elements_is_reserved_while_they_are_encoded() -> 
     assert built.topics == ["t0", "t1"]
     assert held == [(1 + partitions) * ELEMENT_BYTES] * 2
     assert set(work.turns) == {0}
+
+
+async def test_memory_of_pieces_is_reserved_until_their_result_is_encoded() -> None:
+    work = Work()
+    context: Any = SimpleNamespace(encode_in_slices=False, session=Charges(work))
+    piece = [0] * ELEMENTS_PER_PART
+    results = [(None, piece), (None, piece), (topics(1)[0], [0]), (MetadataResponseTopic(name="small"), [0])]
+    built = await completed(collect(context, MetadataResponse, results, 2 * ELEMENTS_PER_PART + 2, response))
+    assert built.topics == [("t0",), MetadataResponseTopic(name="small")]
+    of_piece = (1 + ELEMENTS_PER_PART) * ELEMENT_BYTES
+    assert (work.turns, work.held) == ([of_piece, 2 * of_piece, 0], 0)
+
+
+async def test_topic_with_many_partitions_is_described_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, leaders = Count(), [1] * (3 * ELEMENTS_PER_PART + 1)
+    monkeypatch.setattr(metadata, "_partition_result", counted(count, metadata._partition_result))
+    handler_context = context_of(12, image([topic_image("large", 1, leaders), topic_image("small", 2, [1])]))
+    response = await count.during(response_of(metadata.handle(handler_context, MetadataRequest(None))))
+    described = {topic.name: [row.partition_index for row in topic.partitions] for topic in response.topics}
+    assert described == {"large": list(range(len(leaders))), "small": [0]}
+    assert 0 < count.largest <= ELEMENTS_PER_PART + 1
+    assert handler_context.encode_in_slices
+
+
+class CountingAuthorizer(AllowAll):
+    """Authorizer that allows one name, and counts its decisions between two turns."""
+
+    enabled = True
+
+    def __init__(self, count: Count, allowed: str) -> None:
+        self._count = count
+        self._allowed = allowed
+
+    def authorize(
+        self, principal: Principal, host: str, operation: AclOperation, resource: ResourceType, names: Sequence[str]
+    ) -> list[bool]:
+        self._count.add(len(names))
+        return [name == self._allowed for name in names]
+
+
+async def test_request_for_all_topics_is_authorized_in_slices() -> None:
+    """A decision that is not remembered takes up to 50 µs. A client that may describe nothing gets no results."""
+    count, names = Count(), [f"t{number}" for number in range(2 * ELEMENTS_PER_PART)]
+    cluster_image = image(topic_image(name, number, [1]) for number, name in enumerate(names))
+    handler_context = context_of(12, cluster_image, authorizer=CountingAuthorizer(count, names[-1]))
+    response = await count.during(response_of(metadata.handle(handler_context, MetadataRequest(None))))
+    assert [topic.name for topic in response.topics] == [names[-1]]
+    assert 0 < count.largest <= 2 * metadata.NAMES_PER_CHECK
 
 
 async def test_large_change_of_configurations_is_checked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,14 @@ Version notes:
 * v2 is flexible.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
 from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.partition.new_logs import Key, with_open_logs
 from odradek.broker.partition.waiters import CommitWait
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -37,9 +38,19 @@ from odradek.protocol.messages.delete_records import (
 from odradek.storage.disk.port import ResourcesExhausted
 
 UNKNOWN_LOW_WATERMARK: Final = -1
+Result = Coroutine[Any, Any, DeleteRecordsResponse] | Ordered[DeleteRecordsResponse]
 
 
-def handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Coroutine[Any, Any, DeleteRecordsResponse]:
+def handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Result:
+    def named() -> Iterator[Key]:
+        return ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+
+    opened = partial(_handle, context, request)
+    result: Result = with_open_logs(context.broker.partitions, context.session, named, opened)
+    return result
+
+
+def _handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Coroutine[Any, Any, DeleteRecordsResponse]:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     allowed, _ = context.split_allowed(AclOperation.DELETE, ResourceType.TOPIC, names)
     permitted = dict.fromkeys(allowed)

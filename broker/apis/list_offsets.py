@@ -25,13 +25,15 @@ Version notes:
   log.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.partition.new_logs import Key, with_open_logs
 from odradek.broker.partition.partition import Partition
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.replica_ids import check_replica, require_follower
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -68,6 +70,7 @@ NOT_FOUND: Final = (-1, -1, -1)
 LEADER_EPOCH_MIN_VERSION: Final = 4
 SEARCHES_PER_TURN: Final = 4
 """Look-ups by timestamp that run before the event loop runs other tasks. Each takes up to 1 ms."""
+Result = ListOffsetsResponse | Awaitable[ListOffsetsResponse] | Ordered[ListOffsetsResponse]
 
 
 @dataclass(slots=True)
@@ -79,7 +82,16 @@ class _Search:
     timestamp: int
 
 
-def handle(
+def handle(context: BrokerRequestContext, request: ListOffsetsRequest) -> Result:
+    def named() -> Iterator[Key]:
+        return ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+
+    opened = partial(_handle, context, request)
+    result: Result = with_open_logs(context.broker.partitions, context.session, named, opened)
+    return result
+
+
+def _handle(
     context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     if request.replica_id >= 0:

@@ -36,7 +36,7 @@ Version notes:
 """
 
 from asyncio import CancelledError, Future
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -53,6 +53,7 @@ from odradek.broker.fetch.produce_checks import (
     producer_of,
     single_batch,
 )
+from odradek.broker.partition.new_logs import Key, with_open_logs
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.requests.api import Api, Ordered, split_by
@@ -142,6 +143,24 @@ class _Produce:
 
 
 def handle(context: BrokerRequestContext, request: ProduceRequest) -> Result:
+    partitions = context.broker.partitions
+    if not partitions.is_changing:
+        return _handle(context, request)
+    named, opened = partial(_named, context, request), partial(_handle, context, request)
+    result: Result = with_open_logs(partitions, context.session, named, opened)
+    return result
+
+
+def _named(context: BrokerRequestContext, request: ProduceRequest) -> Iterator[Key]:
+    by_id = context.api_version >= TOPIC_ID_MIN_VERSION
+    return (
+        (topic.topic_id if by_id else topic.name, data.index)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _handle(context: BrokerRequestContext, request: ProduceRequest) -> Result:
     transactional = any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
     if transactional and not _may_transact(context, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -131,6 +131,11 @@ class Partitions:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._find_changed(topic, index)
 
+    @property
+    def is_changing(self) -> bool:
+        """True while changes of partitions wait for their slice: the logs of new ones can be missing."""
+        return bool(self._changed)
+
     def awaits_log(self, topic: str | UUID, index: int) -> bool:
         """Return True if this broker has not opened the log of a new partition yet. `find` and `find_by_id` open it."""
         if self._image is None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ClientError(Exception):
@@ -81,6 +86,15 @@ _UNAUTHORIZED_CODES = frozenset(
     }
 )
 REMEDY_ACL = "log in as another user, or let an administrator add an ACL (odradek acls add)"
+_REMEDIES: Final[Mapping[int, str]] = {
+    ErrorCode.SECURITY_DISABLED: "to use ACLs, set authorizer.class.name on all nodes",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on all nodes",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in by SASL or a client certificate, and not by a token",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "list the brokers with: odradek status",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "list the topics with: odradek topics list",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has at most 249 letters, digits, dots, underscores and hyphens",
+}
+"""Next step by error code, if it is the same for all requests."""
 
 
 def known_code(code: int) -> int:
@@ -100,11 +114,12 @@ def name_of(code: int) -> str:
 def refused(code: int, what: str, message: str | None = None, remedy: str = "") -> Refused:
     """Return the exception for an error code. `message` is the broker's own text.
 
-    Without a `remedy`, an error of authorization has the general one.
+    Without a `remedy`, the error has that of its code, if there is one.
     """
+    remedy = remedy or (REMEDY_ACL if code in _UNAUTHORIZED_CODES else _REMEDIES.get(code, ""))
+    if message and remedy:
+        message = message.removesuffix(".")
     problem = f"{what}: {name_of(code)}" + (f": {message}" if message else "")
-    if code in _UNAUTHORIZED_CODES:
-        remedy = remedy or REMEDY_ACL
     return (Fenced if code in FENCING_CODES else Refused)(problem, remedy, code=code)
 
 

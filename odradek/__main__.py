@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -58,6 +60,8 @@ PANELS: Final = {
 }
 """Commands by the heading of the help under which they are listed."""
 OTHER_PANEL: Final = "Other"
+ESCAPES: Final = "odradek.escapes"
+"""Name of the error handler of both outputs."""
 COMPLETION_VARIABLE: Final = "_ODRADEK_COMPLETE"
 """Variable by which the completion scripts of Typer call this command."""
 
@@ -137,7 +141,27 @@ def odradek(
     pass
 
 
+def print_all_characters() -> None:
+    """Let both outputs print characters that their encoding does not have as escapes of JSON."""
+    codecs.register_error(ESCAPES, escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=ESCAPES)
+
+
+def escape(error: UnicodeError) -> tuple[str, int]:
+    """Return the escapes of the characters that cannot be encoded, and the position after them.
+
+    A character above U+FFFF has two escapes.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
+
+
 def main() -> None:
+    print_all_characters()
     try:
         app(prog_name="odradek")
     except OSError as error:  # standard output cannot be written, such as on a full disk; Typer handles a closed pipe

@@ -155,7 +155,11 @@ async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]
         for topic in response.topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition_index)
-                check(row.error_code, f"records of {key} were not deleted")
+                what = f"records of {key} were not deleted"
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    remedy = f"see the offsets of the log: odradek topics describe {topic.name}"
+                    raise refused(row.error_code, what, remedy=remedy)
+                check(row.error_code, what)
                 deleted[key] = row.low_watermark
     return dict(sorted(deleted.items()))
 

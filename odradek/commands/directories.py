@@ -10,10 +10,10 @@ import typer
 from odradek.commands import completion
 from odradek.local.directory import ClusterDirectory, ClusterState, DirectoryUnusable, StateFileDamaged
 from odradek.local.output import FAILED, errors
-from odradek.local.processes import BrokerFailed
+from odradek.local.processes import USAGE, BrokerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 NodeIds = Annotated[
     list[int] | None,
@@ -29,6 +29,13 @@ def require_state(cluster: ClusterDirectory) -> ClusterState:
             f"no cluster was ever started in {cluster.path}; start one with: odradek up --dir {cluster.path}"
         )
     return state
+
+
+def require_brokers(cluster: ClusterDirectory, state: ClusterState, nodes: Sequence[int]) -> None:
+    """Raise BrokerFailed with the exit code of usage errors if the cluster does not have one of the brokers."""
+    if unknown := [node_id for node_id in nodes if node_id not in state.plan.node_ids]:
+        known = ", ".join(map(str, state.plan.node_ids))
+        raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {known}", USAGE)
 
 
 @contextmanager

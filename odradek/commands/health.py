@@ -153,5 +153,5 @@ def replica_remedy(status: ClusterStatus, missing: Sequence[int]) -> str:
     if silent := [node for node in missing if node in listed - fenced - serving(status)]:
         steps.append(f"see the log of {named(silent)}")
     if late := [node for node in missing if node in serving(status)]:
-        steps.append(f"wait for {named(late)} to catch up; if that takes long, see the log there")
+        steps.append(f"wait for {named(late)} to catch up, or see the log there")
     return "; ".join(steps)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from odradek import run_module
-from odradek.commands.directories import NodeIds, exit_on_failure, require_state
+from odradek.commands.directories import NodeIds, exit_on_failure, require_brokers, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.commands.up import start_brokers
@@ -86,8 +86,7 @@ def restart(
                 f"broker {missing[0]} is not running; start it first: odradek start {missing[0]} --dir {cluster.path}"
             )
         selected = nodes or state.plan.node_ids
-        if unknown := [node_id for node_id in selected if node_id not in state.plan.node_ids]:
-            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {state.plan.node_ids}")
+        require_brokers(cluster, state, selected)
         controller = wait_in_sync(cluster, state, state.plan.node_ids[0])
         for node_id in sorted(selected, key=lambda node_id: node_id == controller):
             restart_one(cluster, node_id, timeout_s)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.commands.directories import NodeIds, exit_on_failure, require_state
+from odradek.commands.directories import NodeIds, exit_on_failure, require_brokers, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.local.directory import ClusterDirectory
 from odradek.local.output import INTERRUPTED
-from odradek.local.processes import USAGE, BrokerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,10 +70,9 @@ def logs(
     """
     cluster = ClusterDirectory(directory)
     with exit_on_failure():
-        known = require_state(cluster).plan.node_ids
-        if unknown := [node_id for node_id in nodes or () if node_id not in known]:
-            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {known}", USAGE)
-        tails = {node_id: Tail(cluster.log(node_id), lines) for node_id in nodes or known}
+        state = require_state(cluster)
+        require_brokers(cluster, state, nodes or ())
+        tails = {node_id: Tail(cluster.log(node_id), lines) for node_id in nodes or state.plan.node_ids}
     for node_id, tail in tails.items():
         write(node_id, tail.last)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from odradek.commands.directories import NodeIds, exit_on_failure, require_state
+from odradek.commands.directories import NodeIds, exit_on_failure, require_brokers, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.local.directory import (
@@ -234,8 +234,7 @@ def start(nodes: NodeIds = None, directory: Directory = DIRECTORY_DEFAULT, empty
     with exit_on_failure():
         state = require_state(cluster)
         missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
-        if unknown := [node_id for node_id in nodes or () if node_id not in state.plan.node_ids]:
-            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {state.plan.node_ids}")
+        require_brokers(cluster, state, nodes or ())
         if running := [node_id for node_id in nodes or () if node_id not in missing]:
             raise BrokerFailed(
                 f"broker {running[0]} runs already (pid {state.running[running[0]].pid}); start brokers that are down"

@@ -11,4 +11,13 @@ def test_error_of_authorization_has_the_next_step() -> None:
     assert len(codes) > 3
     assert [code for code in codes if refused(code, "topic t").remedy != REMEDY_ACL] == []
     assert refused(codes[0], "topic t", remedy="wait").remedy == "wait"
-    assert refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "topic t").remedy == ""
+    assert refused(ErrorCode.REQUEST_TIMED_OUT, "topic t").remedy == ""
+
+
+def test_text_of_the_broker_and_the_next_step_are_one_line() -> None:
+    text = str(refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t was not deleted", "There is no such topic."))
+    assert text == (
+        "topic t was not deleted: UNKNOWN_TOPIC_OR_PARTITION: There is no such topic; "
+        "list the topics with: odradek topics list"
+    )
+    assert str(refused(ErrorCode.REQUEST_TIMED_OUT, "t", "It lasted.")) == "t: REQUEST_TIMED_OUT: It lasted."

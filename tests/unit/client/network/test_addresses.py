@@ -16,3 +16,9 @@ def test_addresses_are_host_and_port() -> None:
 def test_a_malformed_address_is_an_invalid_argument(bootstrap: str) -> None:
     with pytest.raises(InvalidArgument, match="expected host:port"):
         parse_bootstrap(bootstrap)
+
+
+@pytest.mark.parametrize("port", ["65536", "9" * 5000])
+def test_a_port_above_the_highest_one_is_an_invalid_argument(port: str) -> None:
+    with pytest.raises(InvalidArgument, match="the highest port is 65535"):
+        parse_bootstrap(f"a:65535,b:{port}")

@@ -18,6 +18,7 @@ from odradek.protocol.errors import Malformed
 from odradek.protocol.framing import SIZE, FrameReader, ReceiveBuffer
 from odradek.protocol.messages import APIS
 from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.primitives import read_unsigned_varint
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class RequestFrame:
     """One request.
 
     `body` is the part after the header; no other frame shares its memory. `size` is header plus body in bytes.
+    `is_raw` is True for a SASL message without a request header, which follows SaslHandshake v0.
     """
 
     seq: int
@@ -56,6 +58,7 @@ class RequestFrame:
     client_id: str | None
     body: memoryview
     size: int
+    is_raw: bool = False
 
 
 class ServerConnection:
@@ -128,17 +131,21 @@ class ServerConnection:
         """Accept bytes from a source with its own buffers."""
         self._frames.receive_data(data)
 
-    def next_request(self) -> RequestFrame | None:
+    def next_request(self, *, is_raw: bool = False) -> RequestFrame | None:
         """Return the next complete request. Return None if more bytes are needed.
 
         The header of an unknown API key is decoded as version 1, so that the caller can refuse the request. Raise
-        Malformed if size or header are invalid. The caller must then close the connection.
+        Malformed if size or header are invalid. The caller must then close the connection. With `is_raw`, the request
+        is a SASL message without a header. It is returned as SaslAuthenticate v0, whose body is the message.
         """
-        frame = self._frames.next_frame()
+        frame = self._frames.next_frame(SaslAuthenticateRequest.API_KEY if is_raw else None)
         if frame is None:
             return None
         seq = self._next_seq
         self._next_seq = seq + 1
+        if is_raw:
+            body = memoryview(frame)
+            return RequestFrame(seq, SaslAuthenticateRequest.API_KEY, 0, 0, None, body, len(body), is_raw=True)
         return parse_request(frame, seq)
 
     def send_response(self, seq: int, chunks: list[Buffer] | None) -> None:

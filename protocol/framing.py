@@ -196,11 +196,12 @@ class FrameReader:
         """Set the maximum frame size. It applies to frames that begin after the call."""
         self._frame_bytes_max = frame_bytes_max
 
-    def next_frame(self) -> Buffer | None:
+    def next_frame(self, key: int | None = None) -> Buffer | None:
         """Return the next frame without its size. Return None if more bytes are needed.
 
         The reader keeps no reference to the frame. Raise Malformed if the declared size is out of bounds. The caller
-        must then close the connection.
+        must then close the connection. `key`: the API key whose limit applies to a frame without a header. Such a frame
+        can be empty.
         """
         if self._large is not None:
             if self._filled < self._large_size:
@@ -212,11 +213,12 @@ class FrameReader:
         if available < SIZE_BYTES:
             return None
         (size,) = SIZE.unpack_from(self._view, start)
-        if not self._frame_bytes_min <= size <= self._frame_bytes_max:
-            raise Malformed(f"frame has {size} bytes, allowed are {self._frame_bytes_min} to {self._frame_bytes_max}")
+        size_min = self._frame_bytes_min if key is None else 0
+        if not size_min <= size <= self._frame_bytes_max:
+            raise Malformed(f"frame has {size} bytes, allowed are {size_min} to {self._frame_bytes_max}")
         following = start + SIZE_BYTES + size
         if following > self._end:
-            if size + SIZE_BYTES > RECEIVE_BUFFER_BYTES and self._is_within_limit_of_key(size):
+            if size + SIZE_BYTES > RECEIVE_BUFFER_BYTES and self._is_within_limit_of_key(size, key):
                 self._begin_large(size)
             return None
         frame = bytes(self._view[start + SIZE_BYTES : following])
@@ -238,13 +240,17 @@ class FrameReader:
             size = max(OWN_BUFFER_BYTES_MIN, min(OWN_BUFFER_GROWTH * unread, RECEIVE_BUFFER_BYTES))
             self._move(memoryview(bytearray(size)))
 
-    def _is_within_limit_of_key(self, size: int) -> bool:
-        """Return False if the API key has not arrived. Raise Malformed if its frames must be smaller than `size`."""
+    def _is_within_limit_of_key(self, size: int, key: int | None) -> bool:
+        """Return False if the API key has not arrived. Raise Malformed if its frames must be smaller than `size`.
+
+        `key` is the API key of a frame without a header.
+        """
         if self._limit_of_key is None:
             return True
-        if self._end - self._start < SIZE_BYTES + KEY_BYTES:
-            return False
-        (key,) = KEY.unpack_from(self._view, self._start + SIZE_BYTES)
+        if key is None:
+            if self._end - self._start < SIZE_BYTES + KEY_BYTES:
+                return False
+            (key,) = KEY.unpack_from(self._view, self._start + SIZE_BYTES)
         limit = self._limit_of_key(key)
         if size > limit:
             raise Malformed(f"request with API key {key} has {size} bytes, allowed are {limit}")

@@ -17,7 +17,10 @@ Errors:
   `connection.failed.authentication.delay.ms`.
 
 Version notes:
-* v0 has authentication messages without a Kafka header, and is not served.
+* SASL messages without a request header follow v0: each frame is a message of the mechanism, and so is its response. A
+  refused message has no response: the connection closes after `connection.failed.authentication.delay.ms`. All other
+  rules are those of SaslAuthenticate. A session ends as with v1, but the client does not receive its lifetime.
+* SaslAuthenticate requests follow v1 (KIP-152).
 """
 
 from typing import Final
@@ -43,7 +46,7 @@ def refuse(
 
 API: Final = Api(
     key=SaslHandshakeRequest.API_KEY,
-    min_version=1,
+    min_version=0,
     max_version=1,
     request=SaslHandshakeRequest,
     response=SaslHandshakeResponse,

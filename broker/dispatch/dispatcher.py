@@ -32,6 +32,7 @@ from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX, too_large
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.schema import Buffer
 
 if TYPE_CHECKING:
@@ -140,7 +141,9 @@ class Dispatcher:
         request: Any = None
         decoding: SlicedDecoding[Any] | None = None
         charge = 0
-        if api.serves(version):
+        if frame.is_raw:
+            request = SaslAuthenticateRequest(frame.body)
+        elif api.serves(version):
             # Bytes after the message are ignored, as in Kafka. librdkafka requests all topics (Metadata v9 and later)
             # with a null array of four bytes; the decoder reads one of them, so three bytes remain after the message.
             try:
@@ -150,7 +153,7 @@ class Dispatcher:
                 decoding = SlicedDecoding(api.request, version, frame.body, limit)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
-        client_id = frame.client_id
+        client_id = session.client_id if frame.is_raw else frame.client_id
         if client_id is not None and len(client_id) > CLIENT_ID_CHARACTERS_MAX:
             client_id = client_id[:CLIENT_ID_CHARACTERS_MAX]  # the session and metrics keep it
         session.client_id = client_id
@@ -417,9 +420,14 @@ class Dispatcher:
         self.metrics[call.api.key].count_response(response, bytes_in=call.frame.size, bytes_out=size, us=took_us)
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
-        """Return header and body as buffers, without the size prefix."""
+        """Return header and body as buffers, without the size prefix.
+
+        The response to a SASL message without a header is a SASL message without a header.
+        """
         context = call.context
         self.throttle(call, response)
+        if call.frame.is_raw:
+            return [response.auth_bytes]
         try:
             return encode_response(context.api_key, context.api_version, context.correlation_id, response)
         except Exception as exception:  # noqa: BLE001  a response that its version cannot encode is a bug of the handler

@@ -279,11 +279,11 @@ class Connection(BufferedProtocol):
         session = self._session
         if session is None or self._intake is CLOSED:
             return
-        core, server, taken = self._core, self._server, 0
+        core, server, login, taken = self._core, self._server, session.login, 0
         try:
             if server.is_busy and core.buffered and not in_turn and self._intake is OPEN and not self._is_of_broker():
                 self._end_turn()
-            while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
+            while core.buffered and self._may_take() and (frame := core.next_request(is_raw=login.is_raw)) is not None:
                 taken += 1
                 if taken == 1:
                     began_us = self._dispatcher.now_us()
@@ -423,9 +423,9 @@ class Connection(BufferedProtocol):
 
     def _respond(self, call: Call, response: Any) -> None:
         dispatcher = self._dispatcher
-        if response is None:
+        if response is None or (call.frame.is_raw and response.error_code):
             dispatcher.throttle(call, None)
-            self._send(call, None, None)
+            self._send(call, response, None)  # a refused SASL message without a header has no response, as in Kafka
         elif call.context.encode_in_slices:
             encoded = future_of(dispatcher.encode_in_slices(call, response), self._server.tasks)
             encoded.add_done_callback(partial(self._encoded, call, response))

@@ -61,7 +61,7 @@ LOGIN_TABLE: Final[TransitionTable[LoginState, LoginEvent, To[LoginState] | Refu
 class SessionLogin:
     """The login of one connection."""
 
-    __slots__ = ("_repeated_ms", "_server", "_versions", "expires_ms", "identity", "mechanism", "state")
+    __slots__ = ("_repeated_ms", "_server", "_versions", "expires_ms", "identity", "is_raw", "mechanism", "state")
 
     def __init__(self) -> None:
         self.state = LoginState.NONE
@@ -71,6 +71,8 @@ class SessionLogin:
         """The user of the last complete login. A repeated login that is under way does not change it."""
         self.expires_ms: int | None = None
         """Monotonic time from which only a repeated login is served; None if the session does not expire."""
+        self.is_raw = False
+        """True while the messages of the client are SASL messages without a request header (SaslHandshake v0)."""
         self._server: SaslServer | None = None
         self._repeated_ms: int | None = None
         self._versions = 0
@@ -86,8 +88,11 @@ class SessionLogin:
         if self._versions > VERSIONS_BEFORE_LOGIN_MAX:
             raise Malformed(f"the client sent {self._versions} ApiVersions requests, but did not log in")
 
-    def begin(self, mechanism: str, server: SaslServer, now_ms: int) -> None:
-        """Begin an exchange of `mechanism` with `server`. Raise AuthenticationFailed if it is not the time for it."""
+    def begin(self, mechanism: str, server: SaslServer, now_ms: int, *, is_raw: bool = False) -> None:
+        """Begin an exchange of `mechanism` with `server`. Raise AuthenticationFailed if it is not the time for it.
+
+        `is_raw`: the messages of the exchange have no request header.
+        """
         if self.state is LoginState.COMPLETE:
             if mechanism != self.mechanism:
                 raise AuthenticationFailed(
@@ -99,7 +104,7 @@ class SessionLogin:
                 raise IllegalState("the client repeated its login twice in a second")
             self._repeated_ms = now_ms
         self._step(LoginEvent.HANDSHAKE)
-        self.mechanism, self._server = mechanism, server
+        self.mechanism, self._server, self.is_raw = mechanism, server, is_raw
 
     def next(self, message: bytes) -> Reply:
         """Return the response to a message of the client. Raise AuthenticationFailed.
@@ -120,7 +125,7 @@ class SessionLogin:
     def succeed(self, identity: Identity, expires_ms: int | None) -> None:
         """Complete the login. `expires_ms` is the monotonic time at which the session expires."""
         self._step(LoginEvent.SUCCESS)
-        self.identity, self.expires_ms, self._server = identity, expires_ms, None
+        self.identity, self.expires_ms, self._server, self.is_raw = identity, expires_ms, None, False
 
     def fail(self) -> None:
         """Refuse all later requests for a login: the connection closes."""

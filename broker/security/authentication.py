@@ -24,6 +24,8 @@ from odradek.runtime.clock import Clock
 TOO_MANY: Final = "too many logins of this address have failed; repeat the login later"
 PREPARATION_SECONDS_MAX: Final = 10
 """Maximum seconds that a login waits for the credential of its token. A new token is ready within milliseconds."""
+HEADERS_VERSION_MIN: Final = 1
+"""First version of SaslHandshake that SaslAuthenticate requests follow. SASL messages without a header follow v0."""
 R = TypeVar("R", bound=Message)
 
 
@@ -67,7 +69,8 @@ class Authentication:
                 missing = f"a mechanism that is not one of {', '.join(names)}"
                 no_login = "a login by SASL, which this listener does not serve"
                 raise AuthenticationFailed(f"the client requires {missing if names else no_login}")
-            session.login.begin(mechanism, server, self._clock.monotonic_ms())
+            is_raw = context.api_version < HEADERS_VERSION_MIN
+            session.login.begin(mechanism, server, self._clock.monotonic_ms(), is_raw=is_raw)
         except AuthenticationFailed as error:
             illegal = isinstance(error, IllegalState)
             code = ErrorCode.ILLEGAL_SASL_STATE if illegal else ErrorCode.UNSUPPORTED_SASL_MECHANISM

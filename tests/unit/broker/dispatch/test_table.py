@@ -86,8 +86,8 @@ CONTROLLER_APIS = {
     "ControllerRegistration": (0, 0),
 }
 
-# APIs of connections that have not authenticated yet. SaslHandshake v0 has no Kafka headers after it.
-SASL_APIS = {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}
+# APIs of connections that have not authenticated yet.
+SASL_APIS = {"SaslHandshake": (0, 1), "SaslAuthenticate": (0, 2)}
 
 
 def test_version_ranges_equal_those_of_kafka() -> None:

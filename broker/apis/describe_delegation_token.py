@@ -22,8 +22,13 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.slices import distinct, respond_in_parts
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
-from odradek.broker.security.token_requests import check_connection, principal_of, requester_of
-from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.broker.security.token_requests import (
+    NamedToken,
+    check_connection,
+    principal_of,
+    requester_of,
+    visible_tokens,
+)
 from odradek.cluster.controller.messages.tokens import TokenRules
 from odradek.cluster.metadata.tokens import DelegationToken
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -35,7 +40,6 @@ from odradek.protocol.messages.describe_delegation_token import (
 )
 
 PARTS: Final = Splitting(("owners",), ("tokens",))
-Tokens = Iterable[tuple[str, DelegationToken]]
 
 
 def handle(
@@ -65,7 +69,7 @@ def _respond_in_parts(
     context: BrokerRequestContext,
     rules: TokenRules,
     owners: frozenset[str] | None,
-    tokens: Sequence[tuple[str, DelegationToken]],
+    tokens: Sequence[NamedToken],
 ) -> Awaitable[DescribeDelegationTokenResponse]:
     respond = partial(_response, context, rules, owners)
     return respond_in_parts(context, PARTS, DescribeDelegationTokenResponse, tokens, respond)
@@ -76,7 +80,7 @@ def _owners(request: DescribeDelegationTokenRequest) -> list[str]:
 
 
 def _response(
-    context: BrokerRequestContext, rules: TokenRules, owners: frozenset[str] | None, tokens: Tokens
+    context: BrokerRequestContext, rules: TokenRules, owners: frozenset[str] | None, tokens: Iterable[NamedToken]
 ) -> DescribeDelegationTokenResponse:
     wanted = tokens
     if owners is not None:
@@ -86,23 +90,8 @@ def _response(
             if token.owner in owners or token.requester in owners or not owners.isdisjoint(token.renewers)
         ]
     return DescribeDelegationTokenResponse(
-        tokens=[_described(context, rules, token_id, token) for token_id, token in _visible(context, wanted)]
+        tokens=[_described(context, rules, token_id, token) for token_id, token in visible_tokens(context, wanted)]
     )
-
-
-def _visible(context: BrokerRequestContext, tokens: Tokens) -> Tokens:
-    """Return the tokens that the client may see: it can log in with them."""
-    client = str(context.session.principal)
-    others = [(token_id, token) for token_id, token in tokens if not token.names(client)]
-    ids = [token_id for token_id, _ in others]
-    permitted = set(context.permitted(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, ids))
-    owners = list(dict.fromkeys(token.owner for _, token in others))
-    described = set(context.permitted(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, owners))
-    return [
-        (token_id, token)
-        for token_id, token in tokens
-        if token.names(client) or token_id in permitted or token.owner in described
-    ]
 
 
 def _described(

@@ -26,9 +26,9 @@ from odradek.protocol.messages.expire_delegation_token import (
 async def handle(context: QuorumRequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     principal, hmac = str(context.session.principal), bytes(request.hmac)
     controller = context.quorum.controller
-    token_id = controller.token_id(hmac)  # before the change, which can remove it
+    token = controller.token(hmac)  # before the change, which can remove it
     change = controller.expire_token(principal, hmac, request.expiry_time_period_ms)
-    expires_ms = await audited(context, token_id, change)
+    expires_ms = await audited(context, token, change)
     return ExpireDelegationTokenResponse(ErrorCode.NONE, expires_ms)
 
 

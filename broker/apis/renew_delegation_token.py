@@ -6,8 +6,10 @@ Behavior:
 
 Errors:
 * DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and DELEGATION_TOKEN_AUTH_DISABLED as for CreateDelegationToken.
-* DELEGATION_TOKEN_NOT_FOUND for an unknown HMAC, DELEGATION_TOKEN_EXPIRED. DELEGATION_TOKEN_OWNER_MISMATCH for other
-  principals, super users included.
+* DELEGATION_TOKEN_NOT_FOUND for an unknown HMAC, and for a token that the client may not list
+  (DescribeDelegationToken): it does not learn that the token exists. Apache Kafka responds with the errors below.
+* DELEGATION_TOKEN_OWNER_MISMATCH for other principals that may list the token, super users included.
+* DELEGATION_TOKEN_EXPIRED.
 
 Version notes:
 * v2 is flexible.
@@ -26,7 +28,7 @@ async def handle(context: QuorumRequestContext, request: RenewDelegationTokenReq
     principal, hmac = str(context.session.principal), bytes(request.hmac)
     controller = context.quorum.controller
     change = controller.renew_token(principal, hmac, request.renew_period_ms)
-    expires_ms = await audited(context, controller.token_id(hmac), change)
+    expires_ms = await audited(context, controller.token(hmac), change)
     return RenewDelegationTokenResponse(ErrorCode.NONE, expires_ms)
 
 

@@ -12,7 +12,7 @@ from odradek.cluster.controller import commands
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
 from odradek.cluster.controller.log_after import LogAfter
-from odradek.cluster.controller.messages.tokens import fingerprint
+from odradek.cluster.controller.settings.tokens import find_token
 from odradek.cluster.controller.slices import Merged, Slice, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.controller.state import ControllerConfig
     from odradek.cluster.metadata.image import MetadataImage, ScramKey
+    from odradek.cluster.metadata.tokens import DelegationToken
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.cluster.raft.messages import Leadership
     from odradek.cluster.randomness import Randomness
@@ -361,9 +362,9 @@ class ControllerService:
         """Raise Refusal(DELEGATION_TOKEN_AUTH_DISABLED, INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION)."""
         return self._submit(commands.CreateToken(new))
 
-    def token_id(self, hmac: bytes) -> str | None:
-        """Return the id of the token with this HMAC; None if it is unknown, or if this controller is not active."""
-        return self._controller.state.token_ids.get(fingerprint(hmac)) if self._controller and self.is_active else None
+    def token(self, hmac: bytes) -> tuple[str, DelegationToken] | None:
+        """Return the token with this HMAC and its id; None if it is unknown, or if this controller is not active."""
+        return find_token(self._controller.state, hmac) if self._controller and self.is_active else None
 
     def renew_token(self, principal: str, hmac: bytes, period_ms: int) -> Awaitable[int]:
         """Return the time in milliseconds at which the token expires.

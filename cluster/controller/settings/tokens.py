@@ -86,13 +86,19 @@ def _expires_at(token_id: str, token: DelegationToken, time_ms: int) -> Controll
     return ControllerResult(expires_ms, (token_record(token_id, replace(token, expires_ms=expires_ms)),))
 
 
-def _find(state: ControllerState, hmac: bytes) -> tuple[str, DelegationToken]:
-    _require_enabled(state)
+def find_token(state: ControllerState, hmac: bytes) -> tuple[str, DelegationToken] | None:
+    """Return the token with this HMAC and its id; None if it is unknown."""
     token_id = state.token_ids.get(fingerprint(hmac))
     token = None if token_id is None else state.image.tokens.get(token_id)
-    if token_id is None or token is None:
+    return None if token_id is None or token is None else (token_id, token)
+
+
+def _find(state: ControllerState, hmac: bytes) -> tuple[str, DelegationToken]:
+    _require_enabled(state)
+    found = find_token(state, hmac)
+    if found is None:
         raise Refusal(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-    return token_id, token
+    return found
 
 
 def _require_enabled(state: ControllerState) -> None:

@@ -198,12 +198,30 @@ async def test_tokens_of_others_need_permissions(rig: Rig) -> None:
     assert await listed(admin, "alice") == both
     assert (await bob.call(RenewDelegationTokenRequest(delegated.hmac, -1), 2)).error_code == E.NONE
     for request in (RenewDelegationTokenRequest(own.hmac, -1), ExpireDelegationTokenRequest(own.hmac, -1)):
-        for other in (bob, admin):
-            assert (await other.call(request, 2)).error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
+        assert (await admin.call(request, 2)).error_code == E.DELEGATION_TOKEN_OWNER_MISMATCH
     token = (await bob.call(DescribeDelegationTokenRequest(None), 3)).tokens[0]
     assert (token.principal_name, token.token_requester_principal_name) == ("alice", "admin")
     assert bytes(token.hmac) == bytes(delegated.hmac)
     assert [renewer.principal_name for renewer in token.renewers] == ["bob"]
+
+
+async def test_client_without_rights_receives_equal_responses_for_a_token_and_for_an_unknown_hmac(rig: Rig) -> None:
+    """A valid token, an expired one, and none."""
+    alice, bob = await client_of(rig, "alice", "s3cret"), await client_of(rig, "bob", "b0b")
+    valid, expired = await create(alice), await create(alice)
+    ended = (await alice.call(ExpireDelegationTokenRequest(expired.hmac, 0), 2)).expiry_timestamp_ms
+    await until(lambda: SystemClock().wall_ms() > ended)
+    for request, version in ((RenewDelegationTokenRequest, 2), (ExpireDelegationTokenRequest, 2)):
+        for period_ms in (-1, 0, 1_000):
+            responses = [
+                await bob.call(request(hmac, period_ms), version) for hmac in (valid.hmac, expired.hmac, b"unknown")
+            ]
+            assert responses == [responses[2]] * 3
+            assert responses[2].error_code == E.DELEGATION_TOKEN_NOT_FOUND
+    assert await listed(bob, "alice") == await listed(bob, "nobody") == []
+    created = [await create(bob, owner) for owner in ("alice", "nobody")]
+    assert {response.error_code for response in created} == {E.DELEGATION_TOKEN_AUTHORIZATION_FAILED}
+    assert (await alice.call(RenewDelegationTokenRequest(expired.hmac, -1), 2)).error_code == E.DELEGATION_TOKEN_EXPIRED
 
 
 async def test_acls_permit_to_create_and_to_list_tokens_of_another_user(rig: Rig) -> None:

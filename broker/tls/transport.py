@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from odradek.broker.tls.contexts import reason_of
+from odradek.broker.tls.records import DATA_BYTES_MAX, Records
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
@@ -27,8 +28,6 @@ Kafka closes such a connection after connections.max.idle.ms, which is 600 secon
 """
 READ_BYTES_MAX: Final = 65_536
 """Maximum encrypted bytes per read. A connection that has to pause reads once more at most."""
-RECORD_BYTES: Final = 16_384
-"""Maximum bytes of data in one TLS record (RFC 8446, section 5.1)."""
 ENCRYPTED_BYTES_MAX: Final = 262_144
 """Encrypted bytes of one connection that wait for the network, above which it encrypts no more."""
 PASSED_ON_BYTES: Final = 65_536
@@ -81,6 +80,8 @@ class TlsTransport(BufferedProtocol, Transport):
         self._below: Transport | None = None
         self._tls: ssl.SSLObject | None = None
         self._incoming = ssl.MemoryBIO()
+        self._records = Records()
+        """Received records after the handshake, which are decrypted one at a time."""
         self._outgoing = ssl.MemoryBIO()
         self._established = False
         self._deadline: TimerHandle | None = None
@@ -93,7 +94,7 @@ class TlsTransport(BufferedProtocol, Transport):
         self._resume_planned = False
         self._unencrypted: deque[memoryview] = deque()
         self._unencrypted_bytes = 0
-        self._high_bytes = RECORD_BYTES
+        self._high_bytes = DATA_BYTES_MAX
         self._below_is_full = False
         self._writing_paused = False
 
@@ -111,11 +112,13 @@ class TlsTransport(BufferedProtocol, Transport):
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._incoming.write(_received[:nbytes])
         if self._established:
+            self._records.add(_received[:nbytes])
             self._deliver()
-        elif not self._paused:
-            self._await_turn()
+        else:
+            self._incoming.write(_received[:nbytes])
+            if not self._paused:
+                self._await_turn()
         if self._paused:  # the transport below can begin to read after a pause in `connection_made`
             self._read_below()
 
@@ -163,6 +166,7 @@ class TlsTransport(BufferedProtocol, Transport):
             self._fail(error)
             return
         self._established = True
+        self._records.add(self._incoming.read())
         self._end_handshake()
         self._on_done(self._tls.getpeercert(binary_form=True))
         self._encrypt()
@@ -214,20 +218,20 @@ class TlsTransport(BufferedProtocol, Transport):
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        """Decrypt the received bytes into the buffers of the protocol, until it pauses the reading."""
+        """Decrypt the received records into the buffers of the protocol, until it pauses the reading."""
         tls, protocol = self._tls, self._protocol
         more = True
         while more and tls is not None and not self._paused and not self._closing:
-            buffer, filled, error = memoryview(protocol.get_buffer(-1)), 0, None
+            buffer, filled, error, ended = memoryview(protocol.get_buffer(-1)), 0, None, False
             try:
-                while filled < len(buffer):
-                    size = tls.read(len(buffer) - filled, buffer[filled:])
-                    if not size:
+                while filled < len(buffer) and not ended:
+                    if not tls.pending() and not self._next_record():
+                        more = False
                         break
-                    filled += int(size)
-            except ssl.SSLWantReadError:
-                more = False
-            except ssl.SSLError as failure:
+                    size = self._decrypted(tls, buffer[filled:])
+                    ended = size == 0
+                    filled += size or 0
+            except OSError as failure:  # ssl.SSLError
                 error = failure
             if filled:
                 protocol.buffer_updated(filled)
@@ -235,10 +239,28 @@ class TlsTransport(BufferedProtocol, Transport):
                 if not self._closing:
                     self._fail(error)
                 return
-            if more and filled < len(buffer):
+            if ended:
                 self.close()  # the peer has closed the connection
                 return
         self._pass_on()  # the response to an update of keys
+
+    def _next_record(self) -> bool:
+        """Pass the next record to the TLS library. Return False if it has not arrived."""
+        record = self._records.next()
+        if record is None:
+            return False
+        self._incoming.write(record)
+        return True
+
+    def _decrypted(self, tls: ssl.SSLObject, buffer: memoryview) -> int | None:
+        """Decrypt data into `buffer`, and return its size. Return None for a record without data, 0 at the end."""
+        try:
+            size = int(tls.read(len(buffer), buffer))
+        except ssl.SSLWantReadError:
+            self._records.count(has_data=False)
+            return None
+        self._records.count(has_data=True)
+        return size
 
     def _read_below(self) -> None:
         """Read the transport below unless the protocol has paused, or bytes of the handshake wait."""
@@ -318,11 +340,11 @@ class TlsTransport(BufferedProtocol, Transport):
         """Remove and return the next data for one TLS record. Small chunks are joined."""
         unencrypted = self._unencrypted
         first = unencrypted.popleft()
-        if len(first) > RECORD_BYTES:
-            unencrypted.appendleft(first[RECORD_BYTES:])
-            first = first[:RECORD_BYTES]
-        elif unencrypted and len(first) < RECORD_BYTES:
-            parts, left = [first], RECORD_BYTES - len(first)
+        if len(first) > DATA_BYTES_MAX:
+            unencrypted.appendleft(first[DATA_BYTES_MAX:])
+            first = first[:DATA_BYTES_MAX]
+        elif unencrypted and len(first) < DATA_BYTES_MAX:
+            parts, left = [first], DATA_BYTES_MAX - len(first)
             while unencrypted and left:
                 part = unencrypted.popleft()
                 if len(part) > left:
@@ -345,7 +367,7 @@ class TlsTransport(BufferedProtocol, Transport):
         `low` has no effect: the writing resumes when all bytes are encrypted and the transport below has no more than
         half of ENCRYPTED_BYTES_MAX.
         """
-        self._high_bytes = RECORD_BYTES if high is None else high
+        self._high_bytes = DATA_BYTES_MAX if high is None else high
 
     def get_write_buffer_size(self) -> int:
         below = 0 if self._below is None else self._below.get_write_buffer_size()

@@ -55,6 +55,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "broker.tls.records.WITHOUT_DATA_MAX",
+            "TLS records without data per connection",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.tls.principal_mapping.SUBJECT_CHARACTERS_MAX",
+            "characters of the subject of a client certificate",
+            "Rules with a pattern do not apply. The rule DEFAULT does.",
+        ),
+        Limit(
             "broker.security.failed_logins.WAIT_SECONDS_MAX",
             "seconds per login",
             "The login is refused.",

@@ -116,6 +116,9 @@ class Authentication:
             lifetime_ms = 0 if reply.identity is None else self._succeed(session, reply.identity)
         except AuthenticationFailed as error:
             return self._failed(context, error, _refusal(session, error), waited=waited)
+        except Exception:  # a bug: the client cannot repeat it without end
+            self._note_failed(context, waited=waited)
+            raise
         self._failures.succeeded(origin_of(session.client_host), self._now_s(), waited=waited)
         return SaslAuthenticateResponse(error_message=None, auth_bytes=reply.message, session_lifetime_ms=lifetime_ms)
 
@@ -144,21 +147,25 @@ class Authentication:
     def _failed(
         self, context: RequestContext, error: AuthenticationFailed, response: R, *, waited: bool = False
     ) -> R | Ordered[R]:
-        """Note a failed login, and return its response, with which the connection ends."""
+        """Log a failed login, and return its response, with which the connection ends."""
+        context.session.login_failed(error)
+        self._note_failed(context, waited=waited)
+        if not self._failure_delay_ms:
+            return response
+        return Ordered(_delayed(response, self._failure_delay_ms))
+
+    def _note_failed(self, context: RequestContext, *, waited: bool) -> None:
+        """Count a failed login. The connection ends with the response."""
         session = context.session
         counts = self._counts_of(session)
         if session.login.is_repeated:
             counts.failed_repeated += 1
         else:
             counts.failed += 1
-        session.login_failed(error)
         session.login.fail()
         if session.listener.security_protocol.uses_sasl:
             self._failures.failed(origin_of(session.client_host), self._now_s(), waited=waited)
         context.ends_connection = True
-        if not self._failure_delay_ms:
-            return response
-        return Ordered(_delayed(response, self._failure_delay_ms))
 
     def _counts_of(self, session: Session) -> LoginCounts:
         return self._counts.setdefault(session.listener.name, LoginCounts())

@@ -53,7 +53,7 @@ def parse_jwks(document: bytes) -> dict[str, VerificationKey]:
         raise ValueError(f"the JWKS document has {len(entries)} keys, more than {KEYS_MAX}")
     keys: dict[str, VerificationKey] = {}
     for entry in entries:
-        if isinstance(entry, dict) and entry.get("kty") in _KEY_TYPES and entry.get("use", "sig") == "sig":
+        if isinstance(entry, dict) and str(entry.get("kty")) in _KEY_TYPES and entry.get("use", "sig") == "sig":
             key_id = entry.get("kid", "")
             if isinstance(key_id, str) and key_id not in keys:
                 keys[key_id] = _key(entry)

@@ -15,6 +15,7 @@ from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.node_principals import NodePrincipals
 from odradek.broker.requests.session import Session
+from odradek.broker.requests.session_login import LoginState
 from odradek.broker.security.authentication import PREPARATION_SECONDS_MAX, TOO_MANY, Authentication
 from odradek.broker.security.authorizer import AllowAll
 from odradek.broker.security.failed_logins import FAILURES_MAX, FAILURES_PER_SECOND, WAIT_SECONDS_MAX
@@ -56,7 +57,8 @@ class Rig:
         """Return the response, the seconds until it, and True if the connection ends with it."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        context: Any = SimpleNamespace(session=Session(1, LISTENER, address, 2), ends_connection=False)
+        session = Session(1, LISTENER, address, 2)
+        context: Any = SimpleNamespace(session=session, ends_connection=False, api_version=1)
         self.authentication.handshake(context, mechanism)
         result: Any = self.authentication.authenticate(context, message)
         response = await result.awaitable if isinstance(result, Ordered) else result
@@ -98,6 +100,25 @@ def test_login_that_succeeds_is_not_delayed_and_one_that_fails_ends_its_connecti
         response, seconds, ends = await rig.log_in(BAD)
         assert (response.error_code, ends) == (ErrorCode.SASL_AUTHENTICATION_FAILED, True)
         assert seconds >= DELAY_MS / 1_000
+
+    in_virtual_time(scenario)
+
+
+def test_login_that_raises_an_unexpected_exception_ends_its_connection_and_counts_as_failed() -> None:
+    """Otherwise a client that finds a bug of a mechanism can repeat the login without a limit."""
+
+    class Broken:
+        def next(self, message: bytes) -> Any:
+            raise RecursionError
+
+    async def scenario(rig: Rig) -> None:
+        session = Session(1, LISTENER, "10.0.0.1", 2)
+        session.login.begin("PLAIN", Broken(), 0)
+        context: Any = SimpleNamespace(session=session, ends_connection=False)
+        with pytest.raises(RecursionError):
+            rig.authentication.authenticate(context, GOOD)
+        assert (session.login.state, context.ends_connection) == (LoginState.FAILED, True)
+        assert rig.authentication.counts["CLIENTS"].failed == 1
 
     in_virtual_time(scenario)
 
@@ -145,7 +166,7 @@ def test_mechanism_that_the_listener_does_not_serve_is_refused_with_the_reason(n
         reasons: list[str] = []
         session = Session(1, listener, "10.0.0.1", 2)
         session.on_login_failed = lambda error: reasons.append(str(error))
-        context: Any = SimpleNamespace(session=session, ends_connection=False)
+        context: Any = SimpleNamespace(session=session, ends_connection=False, api_version=1)
         result: Any = rig.authentication.handshake(context, "SCRAM-SHA-512")
         assert (await result.awaitable).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert (reasons, context.ends_connection) == ([reason], True)

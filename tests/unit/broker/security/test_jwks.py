@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from odradek.broker.security.jwks import DOCUMENT_BYTES_MAX, RETRY_SECONDS, Jwks, read_document
+from odradek.broker.security.jwks import DOCUMENT_BYTES_MAX, RETRY_SECONDS, Jwks, Keys, read_document
 from tests.support.fake_kafka import virtual_loop
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Source:
             raise ConnectionRefusedError("refused")
         return self.content
 
-    async def _in_thread(self, work: Callable[[], bytes]) -> bytes:
+    async def _in_thread(self, work: Callable[[], Keys]) -> Keys:
         await asyncio.sleep(0)
         return work()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from functools import cache
 from typing import Any
 
@@ -133,6 +134,50 @@ def test_token_with_a_weak_or_missing_signature_is_refused() -> None:
         assert failed.value.__cause__ is None
 
 
+def encoded(*parts: bytes) -> str:
+    return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 40_000,
+        b'{"alg":' * 8_000,
+        b'{"alg":"RS256","kid":"one","x":' + b"9" * 40_000 + b"}",
+        b'{"alg":"RS256","kid":"one","crit":["x"],"x":1}',
+        b'{"alg":"RS256","kid":"one","b64":false}',
+        b'{"alg":"RS256","kid":["one"]}',
+        b'{"alg":["RS256"],"kid":"one"}',
+        b'{"alg":NaN,"kid":"one"}',
+        b'{"alg":"none","alg":"RS256","kid":"one"}',
+        b'{"alg":"RS256","kid":"one\\ud800"}',
+        b"\xff\xfe",
+    ],
+)
+def test_token_with_an_odd_header_is_refused(header: bytes) -> None:
+    with pytest.raises(InvalidToken):
+        validator().validate(encoded(header, b"{}", b"signature"))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"[" * 40_000,
+        b'{"exp":' + b"9" * 40_000 + b"}",
+        b'{"exp":NaN,"iat":0}',
+        b'{"exp":Infinity,"iat":0}',
+        b'{"exp":1e999,"iat":0}',
+        b'{"exp":-1,"iat":0}',
+        b'"text"',
+        b"\xff",
+    ],
+)
+def test_signed_token_with_an_odd_payload_is_refused(payload: bytes) -> None:
+    signed = jwt.PyJWS().encode(payload, rsa_key(), "RS256", {"kid": "one"})
+    with pytest.raises(InvalidToken):
+        validator().validate(signed)
+
+
 def test_key_verifies_its_own_algorithm_alone() -> None:
     limited = validator(RULES, jwk(rsa_key(), alg="PS256"))
     assert limited.validate(token(algorithm="PS256")).user == "alice"
@@ -154,6 +199,7 @@ def test_keys_for_encryption_are_skipped() -> None:
         (b'{"keys": 5}', "no array of keys"),
         (b'{"keys": []}', "no public key"),
         (b'{"keys": [{"kty": "oct", "k": "AAAA"}]}', "no public key"),
+        (b'{"keys": [{"kty": []}, {"kty": {"RSA": 1}}, {"kty": null}]}', "no public key"),
         (b'{"keys": [{"kty": "RSA"}]}', "cannot be read"),
         (b'{"keys": [{"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA"}]}', "no supported algorithm"),
         (b'{"keys": [{"kty": "RSA", "alg": "RS1", "n": "AA", "e": "AQAB"}]}', "no supported algorithm"),

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
-
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.dispatch.request_limits import frame_bytes_max
@@ -71,7 +69,6 @@ HOLD: Final = IntakeEvent.HOLD
 RELEASE: Final = IntakeEvent.RELEASE
 READ: Final = Reading.ON
 BELOW_LIMITS: Final = ReadingEvent.BELOW_LIMITS
-_logger = structlog.get_logger(__name__)
 
 
 class Connection(BufferedProtocol):
@@ -553,7 +550,7 @@ class Connection(BufferedProtocol):
         if remaining_s > 0:
             self._watch_timer = self._loop.call_later(remaining_s, self._watch)
             return
-        _logger.info("connection closed: deadline passed", client=session.client_host)
+        self._server.log_expired(session, self._loop.time())
         self._end()
 
     def _end(self) -> None:

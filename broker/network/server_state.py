@@ -2,6 +2,7 @@
 
 from asyncio import AbstractEventLoop, get_running_loop
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -85,6 +86,8 @@ class ServerState(Generic[C]):
     _deferred: deque[C] = field(default_factory=deque)
     """The connections that wait for a later iteration, in their order."""
     _refused_log_limit: LogLimit = field(default_factory=LogLimit)
+    _expired_log_limit: LogLimit = field(default_factory=LogLimit)
+    _limit_log_limit: LogLimit = field(default_factory=LogLimit)
     _refusing: str | None = None
     """Property of the limit that refused the last connection and was logged; None after a connection was admitted."""
 
@@ -112,7 +115,8 @@ class ServerState(Generic[C]):
         if over is not None:
             if self._refusing != over:
                 self._refusing = over
-                _logger.warning("connection refused: limit exceeded", limit=over, client=host)
+                event, now_s = "connection refused: limit exceeded", get_running_loop().time()
+                _log(self._limit_log_limit, now_s, _logger.warning, event, limit=over, client=host)
             return None
         self._refusing = None
         session = Session(self._next_connection_id, listener, host, port)
@@ -182,11 +186,20 @@ class ServerState(Generic[C]):
 
     def log_refused(self, event: str, session: Session, reason: str, now_s: float) -> None:
         """Log that a request of a connection is refused or closes it, unless LOG_LINES_PER_SECOND is exceeded."""
-        suppressed = self._refused_log_limit.admit(now_s)
-        if suppressed is not None:
-            client = f"{session.client_host}:{session.client_port}"
-            more = {"suppressed": suppressed} if suppressed else {}
-            _logger.warning(event, client=client, listener=session.listener.name, reason=reason, **more)
+        client, listener = f"{session.client_host}:{session.client_port}", session.listener.name
+        _log(self._refused_log_limit, now_s, _logger.warning, event, client=client, listener=listener, reason=reason)
+
+    def log_expired(self, session: Session, now_s: float) -> None:
+        """Log that a connection is closed after a deadline, unless LOG_LINES_PER_SECOND is exceeded."""
+        event = "connection closed: deadline passed"
+        _log(self._expired_log_limit, now_s, _logger.info, event, client=session.client_host)
+
+
+def _log(lines: LogLimit, now_s: float, write: Callable[..., object], event: str, **fields: str) -> None:
+    """Log an event unless LOG_LINES_PER_SECOND is exceeded. The next line has the number of suppressed ones."""
+    suppressed = lines.admit(now_s)
+    if suppressed is not None:
+        write(event, **fields, **({"suppressed": suppressed} if suppressed else {}))
 
 
 def _evict_from(connections: dict[int, C], idle_s: float, *, in_flight: bool = False) -> bool:

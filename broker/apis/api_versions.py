@@ -57,7 +57,6 @@ def handle(context: QuorumRequestContext, request: ApiVersionsRequest) -> ApiVer
             request.node_id == NO_NODE
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        session.client_software_name, session.client_software_version = name, version
     roles = session.listener.user_roles if session.node is None and LOGIN in session.roles else session.roles
     of_controllers = CONTROLLER in roles and CLIENT not in roles and BROKER not in roles
     if not of_controllers and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):

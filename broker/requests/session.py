@@ -33,8 +33,6 @@ class Session:
     client_host: str
     client_port: int
     principal: Principal = ANONYMOUS
-    client_software_name: str = "unknown"
-    client_software_version: str = "unknown"
     client_id: str | None = None
     """Client id in the connection's last request."""
     node: SessionNode | None = None

@@ -23,8 +23,11 @@ ITERATIONS_MIN: Final = 4_096
 """Minimum iterations of a credential, as in Apache Kafka."""
 ITERATIONS_MAX: Final = 16_384
 """Maximum iterations of a credential, as in Apache Kafka. A server must not occupy its client for longer."""
-MESSAGE_BYTES_MAX: Final = 65_536
-"""Maximum bytes of one message of the exchange. Messages have about 200 bytes and the name of the user."""
+MESSAGE_BYTES_MAX: Final = 4_096
+"""Maximum bytes of one message of the exchange. Messages have about 200 bytes and the name of the user.
+
+The server of an exchange keeps about four times as many bytes until its end, and each connection can have an exchange.
+"""
 SALTED_PASSWORDS_MAX: Final = 16
 """Maximum salted passwords that a process remembers. A broker needs one, a client one per salt of its servers."""
 SALT_BITS: Final = 130

@@ -1,5 +1,6 @@
 """ApiVersions, Metadata, DescribeCluster and DescribeTopicPartitions over a metadata image."""
 
+import sys
 from dataclasses import replace
 from uuid import UUID
 
@@ -46,7 +47,14 @@ def test_api_versions_response_equals_the_bytes_of_kafkas_serializer() -> None:
         "0000000000000009021a02147472616e73616374696f6e2e76657273696f6e0002000200"
     )
     assert encode(response, 3).hex() == expected
-    assert request_context.session.client_software_name == "x"
+
+
+def test_session_keeps_no_text_of_an_api_versions_request() -> None:
+    """A client can send such texts before its login, and has 64 KiB of them per connection."""
+    name, request_context = "x" * 30_000, context(4, image(), apis=(api_versions.API,))
+    references = sys.getrefcount(name)
+    api_versions.handle(request_context, ApiVersionsRequest(client_software_name=name, client_software_version=name))
+    assert sys.getrefcount(name) == references
 
 
 def test_api_versions_before_v4_hides_features_with_minimum_level_zero() -> None:

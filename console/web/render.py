@@ -25,6 +25,8 @@ UNKNOWN: Final = "\u2013"
 """Text of a value that is not known."""
 SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 THEMES: Final = ("light", "dark")
+NAME_CHARACTERS_MAX: Final = 250
+"""Maximum characters of a name that a table shows. A topic has at most 249; a client id may have 32,767."""
 THEME_COOKIE: Final = "odradek_console_theme"
 
 
@@ -95,6 +97,13 @@ def percent(part: float, whole: float) -> int:
     return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
 
 
+def short(name: str | None) -> str:
+    """Return the begin of a name, and the number of its characters if it is too long for a table."""
+    if not name:
+        return UNKNOWN
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}… ({len(name):,} characters)"
+
+
 def _printable(value: object) -> object:
     """Return the output of an expression of a template. Names that clients choose must not change the text around them.
 
@@ -113,7 +122,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration}
+    environment.filters |= {"count": count, "size": size, "moment": moment, "duration": duration, "short": short}
     environment.globals |= {"address": address, "percent": percent, "UNKNOWN": UNKNOWN}
     return environment
 

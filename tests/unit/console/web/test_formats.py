@@ -7,7 +7,7 @@ from enum import Enum
 import pytest
 
 from odradek.console.web.queries import address, choice_of, number_of, optional_number_of
-from odradek.console.web.render import UNKNOWN, count, duration, moment, percent, size
+from odradek.console.web.render import NAME_CHARACTERS_MAX, UNKNOWN, count, duration, moment, percent, short, size
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,19 @@ from odradek.console.web.render import UNKNOWN, count, duration, moment, percent
 )
 def test_size(number: int | None, expected: str) -> None:
     assert size(number) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (None, UNKNOWN),
+        ("", UNKNOWN),
+        ("a" * NAME_CHARACTERS_MAX, "a" * NAME_CHARACTERS_MAX),
+        ("a" * 32_767, "a" * NAME_CHARACTERS_MAX + "… (32,767 characters)"),
+    ],
+)
+def test_long_name_is_shortened(name: str | None, expected: str) -> None:
+    assert short(name) == expected
 
 
 @pytest.mark.parametrize(

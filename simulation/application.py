@@ -119,6 +119,7 @@ class Instance:
         sim = Sim(self._shared, self, self.incarnation)
         main: Main = cast("Any", self._main)().main if inspect.isclass(self._main) else self._main
         task = loop.spawn(self._name, _run(main, sim), self._name)
+        loop.processes[self._name] = self
         task.add_done_callback(self._on_exit, context=loop.context_of("supervisor"))
 
     def crash(self, downtime: float) -> None:
@@ -157,6 +158,8 @@ class Instance:
     def _end(self) -> None:
         loop, name = self._shared.loop, self._name
         self._name = ""
+        for task, error in loop.unread_errors_of(name):
+            self._note_failure(f"task {task} failed, and nothing has read its exception", error)
         loop.resume(name)
         loop.network.detach_node(name)
         self._shared.frozen += loop.tasks_of(name)
@@ -165,11 +168,27 @@ class Instance:
     def _on_exit(self, task: "asyncio.Task[object]") -> None:
         if task.get_name() != self._name:
             return
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._ended_with(asyncio.CancelledError() if task.cancelled() else task.exception())
+
+    def on_system_exit(self, error: SystemExit) -> None:
+        """End the process, as `sys.exit` does in any of its tasks."""
+        self._ended_with(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        """Note an exception of a callback. The process continues, as under asyncio."""
+        self._note_failure("a callback fails", error)
+
+    def _note_failure(self, what: str, error: BaseException) -> None:
+        failed = _failed_assertion(error)
+        self._shared.note(self.host, f"{what}: {failed or _text(error)}")
+        if failed is not None:
+            self._shared.findings.append(f"{self.host}: {failed}")
+
+    def _ended_with(self, error: BaseException | None) -> None:
         if isinstance(error, Escaped):
             self.stop()
             return
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
             self.finished = True
             self._shared.note(self.host, "returns")
             self._end()
@@ -181,13 +200,17 @@ class Instance:
             self._shared.findings.append(f"{self.host}: {failed}")
             return
         self._failures += 1
-        self._shared.note(self.host, f"fails: {type(error).__name__}: {error}")
+        self._shared.note(self.host, f"fails: {_text(error)}")
         self._end()
         if self._failures > FAILURES_MAX:
             self._stopped = True
             self._shared.findings.append(f"{self.host} failed {self._failures} times, at last with {error!r}")
             return
         self._shared.loop.call_later(RESTART_SECONDS, self.start, context=self._shared.loop.context_of("supervisor"))
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _failed_assertion(error: BaseException) -> str | None:

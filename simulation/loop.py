@@ -10,31 +10,43 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
-from odradek.simulation.environment.loop import SimLoop
+from odradek.simulation.environment.loop import NODE, WORLD, SimLoop
 from odradek.simulation.errors import Escaped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
     from types import FrameType
+
+    ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 T = TypeVar("T")
 
 
 LIBRARY: Final = sysconfig.get_path("stdlib")
 PACKAGE: Final = str(Path(__file__).parent)
+INSTALLED: Final = f"{os.sep}site-packages{os.sep}"
+STEP: Final = SimLoop._run_once.__code__
+"""Code below that of the application on the stack."""
 
 
 def _place() -> str:
-    """Return the file and line of the code outside of Python's library and this package that made the current call."""
+    """Return the file and line of the application that made the current call, and of the package that it called."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    places: list[str] = []
+    while frame is not None and frame.f_code is not STEP:
         path = frame.f_code.co_filename
-        outside = not path.startswith((PACKAGE, "<"))
-        if outside and (not path.startswith(LIBRARY) or "site-packages" in path):
-            return f" ({os.path.relpath(path)}, line {frame.f_lineno})"
+        is_package = INSTALLED in path
+        if not path.startswith((PACKAGE, "<")) and (is_package or not path.startswith(LIBRARY)):
+            place = f"{os.path.relpath(path)}, line {frame.f_lineno}"
+            if not is_package:
+                places.insert(0, place)
+                break
+            places = places or [place]
         frame = frame.f_back
-    return ""
+    return f" ({', through '.join(places)})" if places else ""
 
 
 class NumberedFuture(asyncio.Future[T]):
@@ -42,6 +54,7 @@ class NumberedFuture(asyncio.Future[T]):
 
     def __init__(self, *, loop: "ApplicationLoop") -> None:
         self.number = next(loop.numbers)
+        self.node = NODE.get()
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -53,10 +66,24 @@ class NumberedTask(asyncio.Task[T]):
 
     def __init__(self, coro: Any, *, loop: "ApplicationLoop", **options: Any) -> None:
         self.number = next(loop.numbers)  # asyncio hashes the task while it is initialized
+        context: Context | None = options.get("context")
+        self.node = NODE.get() if context is None else context.get(NODE, WORLD)
         super().__init__(coro, loop=loop, **options)
 
     def __hash__(self) -> int:
         return self.number
+
+
+class Process(Protocol):
+    """A process of the application, as the loop reports to it."""
+
+    def on_system_exit(self, error: SystemExit) -> None:
+        """Receive a SystemExit of any task or callback: the process ends."""
+        ...
+
+    def on_failure(self, error: BaseException) -> None:
+        """Receive an exception of a callback, which asyncio would log."""
+        ...
 
 
 class ApplicationLoop(SimLoop):
@@ -67,8 +94,11 @@ class ApplicationLoop(SimLoop):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.numbers = itertools.count(1)
         self.escaped: Escaped | None = None
+        self.processes: dict[str, Process] = {}
+        """Running processes of the application, by the name of their node."""
         self.over = False
         """True after the run: the clean-up of tasks that never ended may still schedule callbacks, without effect."""
+        self._handlers: dict[str, ExceptionHandler | None] = {}
         super().__init__(*arguments, **options)
 
     def escape(self, what: str, instead: str) -> NoReturn:
@@ -83,6 +113,63 @@ class ApplicationLoop(SimLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         return NumberedFuture(loop=self)
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        try:
+            handle._run()
+        except SystemExit as error:
+            process = self.processes.get(handle._context.get(NODE, WORLD))  # type: ignore[attr-defined]
+            if process is None:
+                raise
+            process.on_system_exit(error)
+
+    # ---- failures ---------------------------------------------------------------------------------------------------
+
+    def set_exception_handler(self, handler: "ExceptionHandler | None") -> None:
+        """Set the handler of the current process. That of the run stays."""
+        if NODE.get() == WORLD:
+            super().set_exception_handler(handler)
+        else:
+            self._handlers[NODE.get()] = handler
+
+    def get_exception_handler(self) -> "ExceptionHandler | None":
+        return self._handlers.get(NODE.get())
+
+    def _node_of_failure(self, context: dict[str, Any]) -> str:
+        """Return the node that created the failed future or callback: that of its garbage collection can be another."""
+        failed = context.get("task", context.get("future"))
+        if isinstance(failed, NumberedFuture | NumberedTask):
+            return failed.node
+        handle = context.get("handle")
+        return super()._node_of_failure(context) if handle is None else str(handle._context.get(NODE, WORLD))
+
+    def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        node, error = self._node_of_failure(context), context.get("exception")
+        process = self.processes.get(node)
+        if process is None or "future" in context or "task" in context:
+            # The garbage collector decides when asyncio reports a future, so this must not change the run.
+            super()._collect_failure(loop, context)
+            return
+        if error is not None:
+            process.on_failure(error)
+        handler = self._handlers.get(node)
+        if handler is not None:
+            self.context_of(node).run(handler, self, context)
+
+    def unread_errors_of(self, node: str) -> list[tuple[str, BaseException]]:
+        """Return name and exception of the failed tasks of a node whose exception nothing has read, oldest first."""
+        return [
+            (task.get_coro().__qualname__, error)  # type: ignore[union-attr]
+            for task in self._tasks.get(node, ())
+            if getattr(task, "_log_traceback", False) and not isinstance(error := task.exception(), SystemExit | None)
+        ]
+
+    def remove_node(self, node: str) -> None:
+        super().remove_node(node)
+        self._handlers.pop(node, None)
+        self.processes.pop(node, None)
+
+    # ---- what leaves the simulation ---------------------------------------------------------------------------------
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         self.escape(f"run_in_executor({func!r})", "a coroutine, or a direct call of the function")

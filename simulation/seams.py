@@ -5,6 +5,7 @@ Not replaced: functions that a default argument, a container or an object has bo
 """
 
 import _thread
+import asyncio
 import importlib
 import logging
 import multiprocessing.process
@@ -32,7 +33,7 @@ from odradek.simulation.environment.clock import EPOCH_MS
 from odradek.simulation.environment.loop import NODE
 from odradek.simulation.errors import UnsuitableProcess
 from odradek.simulation.loop import ApplicationLoop
-from odradek.simulation.wall_clock import time_functions, virtual_datetime
+from odradek.simulation.wall_clock import Choose, time_functions, virtual_datetime
 
 HASH_SEED: Final = "0"
 SEED_VARIABLE: Final = "PYTHONHASHSEED"
@@ -40,6 +41,8 @@ CONFLUENT: Final = "confluent_kafka"
 NODE_OF_IDS: Final = 0x020000000001
 """Hardware address in ids of uuid.uuid1."""
 NOT_OF_THE_APPLICATION: Final = sys.stdlib_module_names | {"odradek"}
+LOG_CHARACTERS_MAX: Final = 300
+"""Characters of a log record of structlog in an event."""
 RECORD_MODULES: Final = tuple(
     f"aiokafka.record.{name}" for name in ("default_records", "legacy_records", "memory_records", "util")
 )
@@ -87,7 +90,7 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
         stack.enter_context(_records_of_aiokafka(here(wall, real_time)))
         stack.enter_context(_brokers_of_aiokafka())
         changed = {}
-        for owner, name, ours in (*_sources(loop, seed, wall), *_escapes(loop)):
+        for owner, name, ours in (*_sources(loop, seed, wall), *_own_tasks(loop), *_escapes(loop)):
             real = getattr(owner, name)
             changed[id(real)] = (real, here(ours, real))
             stack.enter_context(mock.patch.object(owner, name, changed[id(real)][1]))
@@ -99,7 +102,7 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
         importing = here(partial(_refuse_confluent, loop), lambda *_: None)
         finder = SimpleNamespace(find_spec=importing)
         stack.enter_context(mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]))
-        stack.enter_context(_logs(loop, note))
+        stack.enter_context(_logs(loop, note, here))
         random.seed(f"application {seed}")
         try:
             yield
@@ -121,6 +124,15 @@ def _sources(loop: ApplicationLoop, seed: int, wall: Callable[[], float]) -> lis
         (random.Random, "seed", seed_of_run),
         (random, "seed", partial(seed_of_run, _global_generator())),
     ]
+
+
+def _own_tasks(loop: ApplicationLoop) -> list[Replacement]:
+    """Return the replacements of asyncio.all_tasks: a process has no tasks of other processes on the loop."""
+
+    def all_tasks(_: object = None) -> set[asyncio.Task[Any]]:
+        return set(loop.tasks_of(NODE.get()))
+
+    return [(module, "all_tasks", all_tasks) for module in (asyncio, asyncio.tasks)]
 
 
 def _escapes(loop: ApplicationLoop) -> list[Replacement]:
@@ -255,35 +267,44 @@ def _brokers_of_aiokafka() -> Iterator[None]:
         yield
 
 
-class _Notes(logging.Handler):
-    """Handler that turns log records of the application and its client into events."""
-
-    def __init__(self, note: Note) -> None:
-        super().__init__(logging.INFO)
-        self._note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        source = NODE.get().partition("#")[0]
-        self._note(source, f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
-
-
 @contextmanager
-def _logs(loop: ApplicationLoop, note: Note) -> Iterator[None]:
-    """Add log events of brokers to the trace, and those of the application and warnings of brokers to the events."""
+def _logs(loop: ApplicationLoop, note: Note, here: Choose) -> Iterator[None]:
+    """Add log events of brokers to the trace, and those of the application and warnings of brokers to the events.
+
+    The application may configure `logging` and structlog in its process. The levels of `logging` have their effect.
+    """
+
+    def event_of(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.INFO:
+            note(_source(), f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
 
     def drop(logger: Any, level: str, event: Any) -> Any:
         loop.trace.add(loop.steps, loop.time(), "log", level, event.get("event"))
-        if level in {"warning", "error", "critical"}:
+        if level in {"warning", "error", "critical"} or (level == "info" and NODE.get() in loop.processes):
             fields = " ".join(f"{name}={value}" for name, value in event.items() if name not in {"event", "exception"})
-            note(NODE.get().partition("#")[0], f"{level} {event.get('event')} {fields}"[:300])
+            note(_source(), f"{level} {event.get('event')} {fields}".rstrip()[:LOG_CHARACTERS_MAX])
         raise structlog.DropEvent
 
-    root, notes = logging.getLogger(), _Notes(note)
-    handlers, before = root.handlers[:], structlog.get_config()
-    root.handlers[:] = [notes]
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers[:], root.level
+    root.handlers.clear()  # so that logging.basicConfig has an effect
     structlog.configure(processors=[drop], cache_logger_on_first_use=False)
     try:
-        yield
+        with (
+            mock.patch.object(logging.Logger, "callHandlers", here(event_of, logging.Logger.callHandlers)),
+            mock.patch.object(structlog, "configure", here(_ignore, structlog.configure)),
+        ):
+            yield
     finally:
         root.handlers[:] = handlers
+        root.setLevel(level)
         structlog.configure(**before)
+
+
+def _source() -> str:
+    """Return the host of the code that runs, as the source of an event."""
+    return NODE.get().partition("#")[0]
+
+
+def _ignore(*arguments: Any, **options: Any) -> None:
+    """Do nothing."""

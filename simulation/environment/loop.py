@@ -169,11 +169,14 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.steps += 1
         self._now += HANDLE_SECONDS
-        handle._run()
+        self._run_handle(handle)
         if self.steps >= self.step_hook_at and self.step_hook is not None:
             self.step_hook()
         if self.steps > self._steps_max:
             raise Livelock(f"{self.steps} steps at virtual second {self._now:.3f}\n{self.describe_tasks()}")
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        handle._run()
 
     def _release_timers(self) -> None:
         timers = self._timers
@@ -252,7 +255,10 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- failures ---------------------------------------------------------------------------------------------------
 
     def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.failures.append({**context, "node": NODE.get(), "step": self.steps})
+        self.failures.append({**context, "node": self._node_of_failure(context), "step": self.steps})
+
+    def _node_of_failure(self, context: dict[str, Any]) -> str:
+        return NODE.get()
 
     def describe_failures(self) -> list[str]:
         described = []

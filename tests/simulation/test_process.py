@@ -1,0 +1,136 @@
+"""Exit, tasks, exception handler and logs of one simulated process of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from odradek.simulation import Escaped, Result, run
+from odradek.simulation.loop import ApplicationLoop
+
+if TYPE_CHECKING:
+    from odradek.simulation import Sim
+
+needs_hash_seed = pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="needs PYTHONHASHSEED=0")
+
+
+def texts(result: Result) -> list[str]:
+    """Return the texts of the events of the application."""
+    return [event.text for event in result.events if event.source.startswith("application-")]
+
+
+@needs_hash_seed
+def test_system_exit_of_any_task_ends_the_process_and_code_0_finishes_it() -> None:
+    async def exits(code: int) -> None:
+        sys.exit(code)
+
+    async def app(sim: Sim) -> None:
+        sim.record("start", sim.incarnation)
+        if sim.incarnation == 1:
+            sys.exit(3)
+        waiting = asyncio.create_task(exits(4 if sim.incarnation == 2 else 0))
+        await asyncio.sleep(100)
+        sim.record("still runs", waiting.done())
+
+    result = run(app, brokers=1, faults=())
+    assert result.passed
+    assert result.state is not None
+    assert result.state.finished
+    assert [report.value for report in result.state.reports] == [1, 2, 3]
+    assert [text for text in texts(result) if "SystemExit" in text] == ["fails: SystemExit: 3", "fails: SystemExit: 4"]
+
+
+@needs_hash_seed
+def test_process_has_its_own_tasks_and_exception_handler() -> None:
+    async def app(sim: Sim) -> None:
+        def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            sim.record("handled", type(context["exception"]))
+
+        asyncio.get_running_loop().set_exception_handler(handle)
+        asyncio.get_running_loop().call_soon(int, "no number")
+        own = asyncio.create_task(asyncio.sleep(100))
+        await asyncio.sleep(1)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        sim.record("others", others == {own})
+        for task in others:
+            task.cancel()
+
+    result = run(app, brokers=1, faults=())
+    assert result.passed
+    assert result.state is not None
+    assert result.state.reported("handled") == [ValueError]
+    assert result.state.reported("others") == [True]
+    assert texts(result).count("a callback fails: ValueError: invalid literal for int() with base 10: 'no number'") == 1
+
+
+@needs_hash_seed
+def test_failure_of_a_task_that_nothing_awaits_is_an_event_and_a_failed_assertion_is_a_finding() -> None:
+    async def fails(error: Exception) -> None:
+        raise error
+
+    async def app(sim: Sim) -> None:
+        sim.durable["tasks"] = [
+            asyncio.create_task(fails(error)) for error in (ValueError("planted"), AssertionError("wrong stock"))
+        ]
+        await asyncio.sleep(1)
+
+    result = run(app, brokers=1, faults=())
+    name = test_failure_of_a_task_that_nothing_awaits_is_an_event_and_a_failed_assertion_is_a_finding.__name__
+    task = f"{name}.<locals>.fails"
+    assert f"task {task} failed, and nothing has read its exception: ValueError: planted" in texts(result)
+    (finding,) = result.findings
+    assert finding.startswith("application-1: AssertionError: wrong stock (")
+
+
+def test_failed_future_belongs_to_its_process_whichever_node_collects_it() -> None:
+    loop = ApplicationLoop(Random(1))
+
+    async def app() -> None:
+        future = loop.create_future()
+        future.set_exception(ValueError("planted"))
+        future.itself = future  # type: ignore[attr-defined]  # the garbage collector ends a cycle
+
+    async def broker() -> None:
+        await asyncio.sleep(1)
+        gc.collect()
+
+    loop.spawn("application-1#1", app(), "application-1#1")
+    loop.run_until_complete(loop.spawn("broker-1#1", broker(), "broker-1#1"))
+    loop.close()
+    assert [(failure["node"], str(failure["exception"])) for failure in loop.failures] == [
+        ("application-1#1", "planted")
+    ]
+
+
+@needs_hash_seed
+def test_logs_are_events_also_if_the_process_configures_them() -> None:
+    async def app(sim: Sim) -> None:
+        logging.basicConfig(level=logging.INFO)
+        structlog.configure(processors=[structlog.processors.JSONRenderer()])
+        logging.getLogger("shop").info("order %d", 7)
+        logging.getLogger("shop").debug("order %d", 8)
+        structlog.get_logger().info("order taken", number=7)
+
+    root = logging.getLogger()
+    before = root.level, root.handlers[:]
+    result = run(app, brokers=1, faults=())
+    assert [text for text in texts(result) if "order" in text] == ["info shop: order 7", "info order taken number=7"]
+    assert (root.level, root.handlers) == before
+
+
+@needs_hash_seed
+def test_escape_in_a_package_names_the_line_of_the_application() -> None:
+    async def app(sim: Sim) -> None:
+        await structlog.get_logger().ainfo("order taken", seed=sim.seed)
+
+    through = r"through \S*site-packages/structlog/\S+\.py, line \d+"
+    with pytest.raises(Escaped, match=rf"run_in_executor.* \(\S*test_process.py, line \d+, {through}\), which"):
+        run(app, brokers=1, faults=())

@@ -85,6 +85,8 @@ class Loading:
         self._progress = [RecoveryProgress() for _ in range(RECOVERY_THREADS)]
         self.total = 0
         """Logs that `scan` has found."""
+        self.is_scanned = False
+        """`scan` was complete: `remaining` and the checkpoints in memory are those of the directory."""
 
     @property
     def remaining(self) -> int:
@@ -123,6 +125,7 @@ class Loading:
         self._note_missing()
         flushed = [key for key in self._remaining if key[0] in FLUSHED_TOPICS]
         self._add(self._open_each(flushed, self._progress[0], refuse_loss))
+        self.is_scanned = True
         return self._offsets
 
     def _note_missing(self) -> None:

@@ -336,11 +336,12 @@ class LogManager:
     def close(self, *, clean: bool = True, broker_epoch: int = -1, on_step: Callable[[], None] = lambda: None) -> None:
         """Close every log and release the lock of the directory. The call blocks.
 
-        The clean-shutdown marker is written only if every log was closed cleanly. If `load` was not complete, the logs
-        that are not open must be those of a clean shutdown. Disk errors are logged; the next
-        start then recovers the logs. `on_step` is called after each step of the flush of a log, also from threads.
+        The checkpoints and the clean-shutdown marker are written only if `scan` was complete and every log was closed
+        cleanly. If `load` was not complete, the logs that are not open must be those of a clean shutdown. Disk errors
+        are logged; the next start then recovers the logs. `on_step` is called after each step of the flush of a log,
+        also from threads.
         """
-        clean = clean and self._write_recovery_starts()
+        clean = clean and self.loading.is_scanned and self._write_recovery_starts()
         all_clean = clean and not self._open_errors
         if self.loading.remaining and not self.directory.clean_start:
             all_clean = False  # the other logs are not recovered

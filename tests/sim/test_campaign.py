@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.sim.campaign import Campaign, explain, run_campaign, run_generated, run_range
+from tests.sim.options.read_options import READ_FILES
 from tests.sim.options.run_options import generate_options
 from tests.sim.planted.bugs import PLANTED, SEEDS, TABLE, find_again, finding_of, table_row
 from tests.sim.planted.planted import Planted
+from tests.sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_SEEDS = [(range(4), 1), (range(2), 3), (range(1000, 1001), 5)]
@@ -23,6 +25,8 @@ SEEDS_ALONE = range(100)
 SEEDS_OF_THREE = range(120)
 SEEDS_OF_FIVE = range(1000, 1040)
 SEEDS_WITH_GROUPS_MIN = 100
+SEEDS_WITH_READ_ERRORS = range(20)
+SEEDS_WITH_READ_ERRORS_SHORT = (3,)
 REPLAYED = [(1, 1), (4, 1), (11, 1), (2, 3), (7, 3), (1000, 5)]
 REPLAYED_SHORT = [(1, 1), (2, 3)]
 PLANTED_SHORT = (
@@ -93,6 +97,13 @@ def test_campaigns_contain_a_hundred_seeds_with_groups() -> None:
 def except_short(cases: Iterable[T], short: Collection[T]) -> list[Any]:
     """Mark every case as `full` that does not belong to the short form."""
     return [case if case in short else pytest.param(case, marks=pytest.mark.full) for case in cases]
+
+
+@pytest.mark.parametrize("seed", except_short(SEEDS_WITH_READ_ERRORS, SEEDS_WITH_READ_ERRORS_SHORT))
+def test_failed_reads_at_a_start_have_no_findings(seed: int) -> None:
+    """Seed 3 found a failed start that marked the logs of a killed process as closed cleanly."""
+    result = run_seed(seed, options=generate_options(seed, read_errors=READ_FILES))
+    assert not result.findings, explain(result)
 
 
 @pytest.mark.parametrize("replayed", except_short(REPLAYED, REPLAYED_SHORT), ids=str)

@@ -58,6 +58,7 @@ class FaultyDisk(OsDisk):
         return FaultyFile(self, path, super().open(path, create=create))
 
     def list_directories(self, directory: str) -> Sequence[str]:
+        self.check("list", directory)
         self.listed_paths.append(directory)
         return super().list_directories(directory)
 
@@ -66,6 +67,7 @@ class FaultyDisk(OsDisk):
         return super().list(directory)
 
     def read_file(self, path: str) -> bytes:
+        self.check("read_file", path)
         self.opened_paths.append(path)
         return super().read_file(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from odradek.storage.data_directory import clean_shutdown
 from odradek.storage.data_directory.clean_shutdown import FILE_SYSTEM_SYNC_LOGS_MIN
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
-from odradek.storage.files import names
+from odradek.storage.files import checkpoint, names
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all, marker, produced
 
@@ -125,6 +126,35 @@ def test_failed_sync_prevents_the_clean_shutdown_marker(disk: FaultyDisk, tmp_pa
     manager.close()
     disk.heal()
     assert not opened(disk, str(tmp_path)).directory.clean_start
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("read_file", checkpoint.HIGH_WATERMARKS), ("list", "/data")],
+    ids=["checkpoint", "directory"],
+)
+def test_start_that_could_not_read_the_directory_leaves_no_marker_and_all_checkpoints(
+    disk: FaultyDisk, tmp_path: Path, operation: str, suffix: str, clean: bool
+) -> None:
+    """Otherwise the next start would trust the files of a killed process, without the state of its producers."""
+    root = tmp_path / "data"
+    manager = opened(disk, str(root), 1)
+    append(log_of(manager, 0), produced(7, 0))
+    asyncio.run(manager.checkpoint_high_watermarks())
+    manager.close(clean=clean)
+    checkpoints = {path.name: path.read_bytes() for path in root.glob("*-offset-checkpoint")}
+    disk.refuse(operation, suffix)
+    refused = LogManager(disk, str(root), CONFIG)
+    refused.directory.claim(node_id=1, rng=random.Random(1))
+    with pytest.raises(OSError, match="refused"):
+        refused.scan(NOW_MS, NOW_MS)
+    refused.close()
+    disk.heal()
+    assert {path.name: path.read_bytes() for path in root.glob("*-offset-checkpoint")} == checkpoints
+    manager = opened(disk, str(root), 1)
+    assert not manager.directory.clean_start
+    assert [entry.producer_id for entry in log_of(manager, 0).producers.entries.values()] == [7]
 
 
 def test_clean_start_lists_each_directory_once_and_opens_each_file_once(disk: FaultyDisk, tmp_path: Path) -> None:

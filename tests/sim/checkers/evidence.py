@@ -77,6 +77,8 @@ class Evidence:
     lossy: bool = False
     producers_expire: bool = False
     """Brokers may have removed the state of producers without an open transaction."""
+    evicts_producers: bool = False
+    """The table of producers of a partition is so small that it can be full."""
     compacted: dict[Partition, int] = field(default_factory=dict)
     """Compacted partitions written by clients, with their delete.retention.ms."""
     left: dict[Partition, PartitionModel] = field(default_factory=dict)

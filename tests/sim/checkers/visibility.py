@@ -67,6 +67,8 @@ class PartitionModel:
         self.markers: list[Marker] = []
         self.producers: dict[int, Producer] = {}
         self.anomalies: list[str] = []
+        self.late_markers: list[str] = []
+        """As `anomalies`, of markers that end no transaction. A leader whose table of producers is full writes them."""
         self.late_starts: dict[int, int] = {}
         self.timestamps: list[tuple[int, int, int]] = []
         self.batches = 0
@@ -154,10 +156,11 @@ class PartitionModel:
         commit = batch.control_type == COMMIT
         producer = self.producers.setdefault(batch.producer_id, Producer(batch.producer_epoch))
         where = f"offset {batch.base_offset}: marker of producer {batch.producer_id}"
+        anomalies = self.late_markers if producer.open_since is None else self.anomalies
         if batch.producer_epoch < producer.epoch:
-            self.anomalies.append(f"{where} has epoch {batch.producer_epoch} after {producer.epoch}")
+            anomalies.append(f"{where} has epoch {batch.producer_epoch} after {producer.epoch}")
         if batch.coordinator_epoch < producer.coordinator_epoch:
-            self.anomalies.append(
+            anomalies.append(
                 f"{where} has coordinator epoch {batch.coordinator_epoch} after {producer.coordinator_epoch}"
             )
         for slot in producer.open_slots:

@@ -70,6 +70,7 @@ def collect(
         left={place: left_of(world, place) for place in world.written if place[0] == TABLE},
         lossy=options.lossy,
         producers_expire=options.producer_expiration_ms > 0,
+        evicts_producers="PRODUCERS_MAX" in options.limits,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,
         disturbance_ms=injector.disturbance_ms

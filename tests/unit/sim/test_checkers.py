@@ -329,6 +329,16 @@ def test_each_violation_is_reported(violate: Callable[[Case], None], finding: st
     assert any(finding in reported for reported in case.findings()), case.findings()
 
 
+def test_late_marker_without_a_transaction_is_a_finding_unless_producers_are_evicted() -> None:
+    case = Case().good()
+    old_coordinator(case)
+    case.changes = {"evicts_producers": True}
+    assert not any("I13" in finding for finding in case.findings())
+    case.write(P1, values("q"), 0, epoch=3)
+    case.mark(P1, commit=True, epoch=1)
+    assert any("has epoch 1 after 3" in finding for finding in case.findings())
+
+
 @pytest.mark.parametrize(("read_in", "refused_in"), [(3, -1), (-1, 3), (4, 3)])
 def test_deposed_leader_that_no_leader_epoch_fences_may_lack_an_offset(read_in: int, refused_in: int) -> None:
     case = Case().good()

@@ -296,7 +296,7 @@ class KafkaCluster(LocalCluster):
         return client.Settings(client_id="odradek-testing", security=security)
 
     def reset(self) -> None:
-        """End all faults, clear their log, and restore the state of the first start.
+        """End all faults, clear their log, wait until all brokers serve, and restore the state of the first start.
 
         All topics, transactional ids, and groups without members are deleted. ACLs, users, quotas, dynamic
         configurations and own delegation tokens become those of the first start.
@@ -306,6 +306,7 @@ class KafkaCluster(LocalCluster):
         before, passwords = self._state_before, read_passwords(self.directory.security_files)
 
         async def clean(cluster: client.Cluster) -> None:
+            await client.wait_until_serving(self.bootstrap, len(self.node_ids), self._client_settings())
             if before is not None:
                 await restore(cluster, self.node_ids, before, passwords)
             await _delete_everything(cluster)

@@ -107,6 +107,18 @@ def test_isolated_leader_is_replaced_and_an_acknowledged_record_survives(kafka: 
     assert kafka.values(topic) == [b"before", b"during"]
 
 
+def test_reset_waits_for_a_broker_that_was_fenced(kafka: Kafka) -> None:
+    topic, cluster = kafka.topic(), kafka.cluster
+    leader = cluster.leader(topic)
+    others = sorted(set(cluster.node_ids) - {leader})
+    for other in others:
+        cluster.cut(leader, other)
+    asyncio.run(leader_seen_by(cluster.endpoint(others[0]), topic, other_than=leader))
+    cluster.reset()
+    metadata = cluster.run(lambda connected: connected.fetch_metadata([]))
+    assert sorted(metadata.brokers) == cluster.node_ids
+
+
 def test_cluster_with_tls_and_users_has_all_faults() -> None:
     with KafkaCluster(BROKERS, security="sasl_ssl") as cluster:
         kafka = Kafka(cluster, "test")

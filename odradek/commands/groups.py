@@ -97,8 +97,8 @@ def describe(target: Target, group: Group, as_json: Json = False) -> None:
     The lag is the distance to the high watermark. A consumer with read_committed
     can read only up to the last stable offset (LSO). Open transactions hold back
     the records between both: see odradek txns. The committed offset of a share
-    group is its start offset. Members of a streams group (KIP-1071) are shown with
-    the inputs of their active tasks.
+    group is its start offset. Members of a streams group (KIP-1071) are shown
+    with the inputs of their active tasks.
 
     Example:
 

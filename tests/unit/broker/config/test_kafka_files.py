@@ -81,7 +81,8 @@ def test_unknown_name_in_a_file_is_a_warning_with_a_suggestion() -> None:
 
 
 def test_many_unknown_names_have_no_suggestions() -> None:
-    config = load(properties="log.dirs=/d\n" + "num.network.thread=1\n" * (SUGGESTIONS_MAX + 1), environment={})
+    unknown = "".join(f"num.network.threads{number}=1\n" for number in range(SUGGESTIONS_MAX + 1))
+    config = load(properties="log.dirs=/d\n" + unknown, environment={})
     assert [message.endswith("did you mean num.network.threads?") for message in config.unknown] == [
         *[True] * SUGGESTIONS_MAX,
         False,

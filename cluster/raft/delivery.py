@@ -101,6 +101,13 @@ class Delivery:
         for entry, data in zip(entries, batches, strict=True):
             self._undelivered.append(_Written(entry.base_offset, entry.last_offset, data))
 
+    def log_replaced(self) -> None:
+        """Drop all batches in memory: a snapshot of the leader has replaced the log.
+
+        Those behind the previous high watermark may differ from the leader's, although their offsets are committed now.
+        """
+        self._undelivered.clear()
+
     def advance(self, committed: int) -> None:
         """Note that all offsets below `committed` are committed."""
         if committed == self._committed:

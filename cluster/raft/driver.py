@@ -321,6 +321,8 @@ class RaftDriver:
             if ready.hard_state is not None:
                 await self._storage.save_hard_state(ready.hard_state)
             await self._installer.install(ready.snapshot_part)
+            if ready.snapshot_part.last:
+                self._delivery.log_replaced()
         for entry in ready.entries:
             self._check_voters(entry)
         self._delivery.written(ready.truncate_to, ready.entries, batches)

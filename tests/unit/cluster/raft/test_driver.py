@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cluster.raft.batches import decode_batches, decode_parts, encode_entry, encode_records
+from odradek.cluster.raft.batches import (
+    decode_batches,
+    decode_parts,
+    encode_entry,
+    encode_records,
+    encode_snapshot_footer,
+    encode_snapshot_header,
+)
 from odradek.cluster.raft.config import RaftConfig
 from odradek.cluster.raft.delivery import RECORDS_PER_PART, TURN_BYTES_MAX
 from odradek.cluster.raft.driver import RaftDriver
@@ -139,6 +146,49 @@ async def test_quorum_elects_a_new_leader_after_the_partition_of_the_old_one() -
     with pytest.raises(Refusal) as refused:
         first.append([ShardRecord(None, b"late")], 1_000)
     assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await cluster.stop()
+
+
+async def make_snapshot(driver: RaftDriver) -> EpochEnd:
+    """Make a snapshot of `driver` without records, whose end is that of its log."""
+    snapshot = EpochEnd(driver.core.epoch, driver.core.log.end_offset)
+    writer = driver.begin_snapshot(snapshot)
+    writer.append(encode_snapshot_header(epoch=1, last_contained_ms=0, now_ms=0))
+    writer.append(encode_snapshot_footer(base_offset=1, epoch=1, now_ms=0))
+    await writer.finish()
+    driver.snapshot_made(snapshot)
+    return snapshot
+
+
+async def test_snapshot_of_the_leader_replaces_uncommitted_batches_of_a_deposed_leader() -> None:
+    cluster = Cluster()
+    await cluster.start([1, 2, 3])
+    first = await cluster.leader()
+    first.append([ShardRecord(None, b"a")], 1_000)
+    await cluster.until(lambda: all(values == [b"a"] for values in cluster.values.values()))
+
+    cluster.isolated = [first.node_id]
+    for _ in range(3):
+        first.append([ShardRecord(None, b"lost")], 1_000)
+    second = await cluster.leader()
+    for _ in range(5):
+        second.append([ShardRecord(None, b"b")], 1_000)
+    await cluster.until(lambda: cluster.values[second.node_id] == [b"a", *[b"b"] * 5])
+    await make_snapshot(second)
+    second.append([ShardRecord(None, b"c")], 1_000)
+    await cluster.until(lambda: cluster.values[second.node_id][-1] == b"c")
+    latest = await make_snapshot(second)  # the log begins at the snapshot before the latest one
+    async with asyncio.timeout(20):
+        while cluster.storages[second.node_id].start == 0:
+            await asyncio.sleep(0.01)
+
+    cluster.isolated = []
+    await cluster.until(lambda: first.node_id in cluster.leadership and not cluster.leadership[first.node_id].is_leader)
+    second = await cluster.leader()
+    second.append([ShardRecord(None, b"after")], 1_000)
+    await cluster.until(lambda: cluster.values[first.node_id][-1] == b"after")
+    assert cluster.values[first.node_id] == [b"a", b"after"]
+    assert cluster.storages[first.node_id].start == latest.end_offset
     await cluster.stop()
 
 

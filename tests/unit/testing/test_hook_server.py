@@ -93,12 +93,12 @@ async def test_broker_that_starts_later_has_rules_and_state(server: HookServer) 
 
 async def test_broker_without_a_connection_handles_all_requests(server: HookServer) -> None:
     async with started(server, 1) as channel:
-        began, end = asyncio.Event(), asyncio.Event()
+        began, end = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
         def wait(_request: object) -> None:
             loop.call_soon_threadsafe(began.set)
-            asyncio.run_coroutine_threadsafe(end.wait(), loop).result(10)
+            assert end.wait(10)
 
         await asyncio.to_thread(server.faults.on("EndTxn").call, wait)
         decision = channel.decide(REQUEST)

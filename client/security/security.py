@@ -97,9 +97,17 @@ def read_security_of_logins(path: Path | None, warn: Callable[[str], None]) -> t
 
 
 def _properties_of(path: Path | None, warn: Callable[[str], None]) -> Mapping[str, str]:
-    """Return the properties of a file."""
+    """Return the properties of a file, and warn of those without effect. None: no properties."""
     if path is None:
         return {}
+    properties = read_properties(path)
+    if unused := sorted(properties.keys() - SECURITY_PROPERTIES - REFUSED.keys()):
+        warn(f"warning: properties in {path} without effect: {', '.join(unused)}")
+    return properties
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Return the properties of a file in Java's .properties format. Raise InvalidArgument if the file is unreadable."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -109,12 +117,9 @@ def _properties_of(path: Path | None, warn: Callable[[str], None]) -> Mapping[st
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8 text", "name a file with client properties") from None
     try:
-        properties = {name: value for _, name, value in parse_properties(text)}
+        return {name: value for _, name, value in parse_properties(text)}
     except MalformedEscape as error:
         raise InvalidArgument(f"{path} {error}") from None
-    if unused := sorted(properties.keys() - SECURITY_PROPERTIES - REFUSED.keys()):
-        warn(f"warning: properties in {path} without effect: {', '.join(unused)}")
-    return properties
 
 
 def _read(location: str) -> bytes:

@@ -16,7 +16,7 @@ from odradek.client.security.names import (
     SECURITY_PROPERTIES,
     SECURITY_PROTOCOL,
 )
-from odradek.protocol.java_properties import parse_properties
+from odradek.client.security.security import read_properties
 from odradek.protocol.tls_stores import TRUST_STORE_CERTIFICATES, TRUST_STORE_TYPE
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ class Access:
     def of_file(cls, bootstrap: str, path: Path | None) -> Self:
         """Return the access with the properties for TLS and SASL of a file. None: without properties.
 
-        Raise OSError if the file is unreadable.
+        Raise InvalidArgument if the file is unreadable.
         """
-        text = "" if path is None else path.read_text(encoding="utf-8")
-        properties = {name: value for _, name, value in parse_properties(text)}
+        properties = {} if path is None else read_properties(path)
         return cls(
             bootstrap,
             {name: value for name, value in properties.items() if name in SECURITY_PROPERTIES or name in REFUSED},

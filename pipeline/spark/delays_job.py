@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.client import InvalidArgument
 from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.spark import transforms
 from odradek.pipeline.spark.session import start_session
@@ -90,9 +91,12 @@ def main() -> None:
         "--out", default="build/delays", help="directory for Parquet files and checkpoints (default: %(default)s)"
     )
     arguments = parser.parse_args()
+    try:
+        access = Access.of_file(arguments.bootstrap, arguments.command_config)
+    except InvalidArgument as error:
+        parser.error(str(error))
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     spark = start_session("flight delays", arguments.master, console=Path(arguments.out) / "spark.log")
-    access = Access.of_file(arguments.bootstrap, arguments.command_config)
     start_job(spark, JobOptions(access, arguments.flights_topic, arguments.delays_topic, arguments.out))
     try:
         spark.streams.awaitAnyTermination()

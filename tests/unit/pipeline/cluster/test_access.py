@@ -81,6 +81,22 @@ def test_file_has_the_properties_of_the_security_alone(tmp_path: Path) -> None:
     assert Access.of_file(ADDRESS, None) == Access(ADDRESS)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"\xff", "is not UTF-8 text"),
+        (b"a=1\nssl.keystore.location=C:\\users", r"line 2: .* write a backslash as \\\\"),
+    ],
+)
+def test_file_that_cannot_be_read_is_an_invalid_argument(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=f"client.properties {message}"):
+        Access.of_file(ADDRESS, path)
+
+
 def test_token_is_refused_for_confluent_kafka() -> None:
     bearer = {
         "security.protocol": "SASL_PLAINTEXT",

@@ -1,7 +1,7 @@
 """Text of Java's .properties format."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
@@ -9,15 +9,42 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class MalformedEscape(ValueError):
-    """A backslash and the letter u are not followed by four hexadecimal digits. Java refuses such a file, too."""
+    """A backslash and the letter u are not followed by four hexadecimal digits. Java refuses such a file, too.
+
+    `name` is the name of the property, or empty if the escape is in the name.
+    """
+
+    def __init__(self, number: int, name: str) -> None:
+        super().__init__(f"line {number}: four hexadecimal digits must follow \\u; write a backslash as \\\\")
+        self.name = name
 
 
-def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
+def _raise(error: MalformedEscape) -> None:
+    raise error from None
+
+
+def parse_properties(
+    text: str, on_malformed: Callable[[MalformedEscape], None] = _raise
+) -> Iterable[tuple[int, str, str]]:
     """Yield (line number, name, value) of each property in a text of Java's .properties format.
 
     The format has comments (# or !), continuation lines, and `=`, `:` or a blank after the name. If a name is repeated,
-    Java uses its last value. Raise MalformedEscape after the properties before it.
+    Java uses its last value. A property with a malformed escape is not yielded, but passed to `on_malformed`. Without
+    `on_malformed`, raise MalformedEscape after the properties before it.
     """
+    for number, line in _logical_lines(text):
+        name = ""
+        try:
+            name, rest = _name_of(line)
+            value, _ = _until(rest, "")
+        except _NoCode:
+            on_malformed(MalformedEscape(number, name))
+        else:
+            yield number, name, value
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """Yield each line without comments and continuations, with the number of its first line."""
     joined, start = "", 0
     for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.lstrip(" \t\f")
@@ -28,10 +55,10 @@ def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
         if trailing % 2:
             joined += line[:-1]
             continue
-        yield (start, *_property(start, joined + line))
+        yield start, joined + line
         joined, start = "", 0
     if joined:
-        yield (start, *_property(start, joined))
+        yield start, joined
 
 
 _CODE: Final = re.compile("[0-9A-Fa-f]{4}")
@@ -39,21 +66,17 @@ _CODE: Final = re.compile("[0-9A-Fa-f]{4}")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _property(number: int, line: str) -> tuple[str, str]:
-    try:
-        return _split(line)
-    except MalformedEscape:
-        raise MalformedEscape(
-            f"line {number}: four hexadecimal digits must follow \\u; write a backslash as \\\\"
-        ) from None
+class _NoCode(ValueError):
+    """An escape has no code."""
 
 
-def _split(line: str) -> tuple[str, str]:
+def _name_of(line: str) -> tuple[str, str]:
+    """Return the name of the property, and the text of its value."""
     name, position = _until(line, " \t\f=:")
     rest = line[position:].lstrip(" \t\f")
     if rest[:1] in {"=", ":"}:
         rest = rest[1:].lstrip(" \t\f")
-    return name, _until(rest, "")[0]
+    return name, rest
 
 
 def _until(line: str, stops: str) -> tuple[str, int]:
@@ -69,7 +92,7 @@ def _until(line: str, stops: str) -> tuple[str, int]:
             if line[position - 1] == "u":
                 code = _CODE.match(line, position)
                 if code is None:
-                    raise MalformedEscape
+                    raise _NoCode
                 char = chr(int(code[0], 16))
                 position = code.end()
         out.append(char)

@@ -151,11 +151,14 @@ def load(
     """
     loading = _Loading(strict=strict)
     of_file: dict[str, _Setting] = {}
-    try:
-        for number, name, text in parse_properties(properties):
-            of_file[name] = _Setting(name, text, f"{properties_name or 'file'} line {number}", in_file=True)
-    except MalformedEscape as error:
-        loading.faults.append(f"{properties_name or 'file'} {error}")
+    file = properties_name or "file"
+
+    def refuse(error: MalformedEscape) -> None:
+        loading.faults.append(f"{file} {error}")
+        loading.faulty.append(OTHER_NAMES.get(error.name, error.name))
+
+    for number, name, text in parse_properties(properties, refuse):
+        of_file[name] = _Setting(name, text, f"{file} line {number}", in_file=True)
     for setting in of_file.values():
         loading.add(setting)
     variables = {variable_name(name): name for name in ALL_NAMES}

@@ -120,11 +120,14 @@ def test_last_value_of_a_repeated_name_in_a_file_counts_as_in_java() -> None:
 
 
 def test_malformed_escape_is_one_of_the_faults_of_a_file() -> None:
+    text = "num.partitions=x\nmetric.reporters=C:\\users\nlog.dir=C:\\users\nnode.id=y\n\\users=1"
     with pytest.raises(ConfigError) as caught:
-        loaded(properties="num.partitions=x\nmetric.reporters=C:\\users", environment={})
-    first, second = sorted(str(caught.value).splitlines())
-    assert first == "file line 2: four hexadecimal digits must follow \\u; write a backslash as \\\\"
-    assert second.startswith("num.partitions: ")
+        load(properties=text, environment={})
+    *malformed, node_id, partitions = sorted(str(caught.value).splitlines())
+    fault = "four hexadecimal digits must follow \\u; write a backslash as \\\\"
+    assert malformed == [f"file line {line}: {fault}" for line in (2, 3, 5)]
+    assert node_id.startswith("node.id: 'y' is not ")
+    assert partitions.startswith("num.partitions: 'x' is not ")
 
 
 def test_unknown_environment_variable_raises_with_a_suggestion() -> None:

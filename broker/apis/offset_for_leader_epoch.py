@@ -15,10 +15,13 @@ Version notes:
 * v2 has the current leader epoch (KIP-320). v3 has the replica id. v4 is flexible.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.partition.new_logs import Key, with_open_logs
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.replica_ids import check_replica, require_follower
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -33,9 +36,19 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 from odradek.protocol.special_values import DEBUGGING_REPLICA_ID
 
 REPLICA_ID_MIN_VERSION: Final = 3
+Result = OffsetForLeaderEpochResponse | Ordered[OffsetForLeaderEpochResponse]
 
 
-def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> Result:
+    def named() -> Iterator[Key]:
+        return ((topic.topic, each.partition) for topic in request.topics for each in topic.partitions)
+
+    opened = partial(_handle, context, request)
+    result: Result = with_open_logs(context.broker.partitions, context.session, named, opened)
+    return result
+
+
+def _handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     is_replica = context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id >= 0
     if is_replica:
         require_follower(context, request.replica_id)

@@ -139,7 +139,7 @@ async def test_offset_requests_with_an_unregistered_replica_id_are_refused(tmp_p
     for replica in (2, 9):
         topics = [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])]
         request = OffsetForLeaderEpochRequest(replica, topics)
-        response = offset_for_leader_epoch.handle(rig.context(23, 3), request)
+        response = await outcome(offset_for_leader_epoch.handle(rig.context(23, 3), request))
         errors.append(response.topics[0].partitions[0].error_code)
     assert errors == [E.NONE, E.NOT_LEADER_OR_FOLLOWER]
 
@@ -249,7 +249,7 @@ async def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(tmp_path: Pa
     request = OffsetForLeaderEpochRequest(
         -1, [OffsetForLeaderTopic("t", requested), OffsetForLeaderTopic("x", requested[:1])]
     )
-    response = offset_for_leader_epoch.handle(rig.context(23, 4), request)
+    response = await outcome(offset_for_leader_epoch.handle(rig.context(23, 4), request))
     assert [(ErrorCode(a.error_code), a.leader_epoch, a.end_offset) for a in response.topics[0].partitions] == [
         (E.NONE, 0, 2),
         (E.NONE, 0, 2),  # nothing was written in epoch 1

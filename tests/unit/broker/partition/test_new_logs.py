@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import delete_records, list_offsets, produce
+from odradek.broker.apis import delete_records, list_offsets, offset_for_leader_epoch, produce
 from odradek.broker.partition.new_logs import LOGS_PER_TURN
 from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE
 from odradek.broker.requests.api import Ordered
@@ -21,6 +21,11 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from odradek.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.data_rig import Rig, batch, outcome
@@ -63,7 +68,13 @@ def send_delete_records(rig: Rig, count: int) -> Any:
     return delete_records.handle(rig.context(21, 2), request)
 
 
-@pytest.mark.parametrize("send", [send_produce, send_list_offsets, send_delete_records])
+def send_offset_for_leader_epoch(rig: Rig, count: int) -> Any:
+    partitions = [OffsetForLeaderPartition(index) for index in range(count)]
+    request = OffsetForLeaderEpochRequest(special_values.CONSUMER_REPLICA_ID, [OffsetForLeaderTopic("t", partitions)])
+    return offset_for_leader_epoch.handle(rig.context(23, 4), request)
+
+
+@pytest.mark.parametrize("send", [send_produce, send_list_offsets, send_delete_records, send_offset_for_leader_epoch])
 async def test_logs_of_many_new_partitions_are_created_in_slices(
     tmp_path: Path, send: Callable[[Rig, int], Any]
 ) -> None:

@@ -190,12 +190,25 @@ async def test_stream_beyond_the_maximum_names_the_reason(client: Browser, monke
         await third.next_of("state")
 
 
-async def test_stop_ends_the_streams(client: Browser) -> None:
+async def test_unexpected_error_ends_the_stream_and_the_next_one_reads_the_page_again(
+    client: Browser, source: Source
+) -> None:
+    source.fixed = "same"
+    async with client.stream("/cluster") as opened:
+        await opened.next_of("state")
+        source.failure = RuntimeError("unexpected")
+        assert await opened.next() is None
+        source.failure = None
+        async with client.stream("/cluster") as following:
+            assert "same" in await following.next_of("state")
+
+
+async def test_stop_ends_the_streams_without_a_further_event(client: Browser, source: Source) -> None:
+    source.fixed = "same"
     async with client.stream("/cluster") as opened:
         await opened.next_of("state")
         client.app.state.sessions.streams.stop()
-        while await opened.next() is not None:
-            pass
+        assert await opened.next() is None
 
 
 async def test_stream_for_another_site_is_refused(client: Browser, source: Source) -> None:

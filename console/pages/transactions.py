@@ -21,7 +21,7 @@ from odradek.console.model.transactions import (
     read_transactions,
 )
 from odradek.console.model.transition_log import STEPS_MAX, read_log, timeline
-from odradek.console.web.guard import access_of, viewer_of
+from odradek.console.web.guard import viewer_of
 from odradek.console.web.live import live
 from odradek.console.web.queries import number_of, optional_number_of
 from odradek.console.web.render import render
@@ -97,7 +97,7 @@ async def decoded(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class AbortTarget:
-    """The transaction that a form names: by transactional id, or a hanging one by partition and producer id.
+    """The transaction that an address names: by transactional id, or a hanging one by partition and producer id.
 
     `transactional_id` is empty for a hanging transaction.
     """
@@ -116,7 +116,7 @@ async def confirm(request: Request) -> Response:
 async def abort(request: Request) -> Response:
     """Abort a transaction: fence its producer, or write a marker for a hanging one."""
     viewer = viewer_of(request)
-    target = _target(access_of(request).form)
+    target = _target(request.query_params)
     if target.transactional_id:
         before = await fence_producer(viewer.cluster, target.transactional_id)
         result = f"The producer {before.producer_id} with epoch {before.producer_epoch} is fenced."
@@ -130,14 +130,14 @@ async def abort(request: Request) -> Response:
 
 
 def _target(fields: Mapping[str, str]) -> AbortTarget:
-    """Return the transaction of a form. Raise InvalidArgument if it is incomplete."""
+    """Return the transaction of an address. Raise InvalidArgument if it is incomplete."""
     transactional_id = fields.get("id", "")
     if transactional_id:
         return AbortTarget(transactional_id, "", -1, -1)
     topic, partition = fields.get("topic", ""), optional_number_of(fields.get("partition"))
     producer_id = optional_number_of(fields.get("producer_id"))
     if not topic or partition is None or producer_id is None:
-        raise InvalidArgument("the form names no transaction", "load the page of transactions again")
+        raise InvalidArgument("the address names no transaction", "load the page of transactions again")
     return AbortTarget("", topic, partition, producer_id)
 
 

@@ -107,7 +107,8 @@ def short(name: str | None) -> str:
 def _printable(value: object) -> object:
     """Return the output of an expression of a template. Names that clients choose must not change the text around them.
 
-    The results of macros are unchanged: their own expressions have been replaced.
+    The results of macros are unchanged: their own expressions have been replaced. So are those of the filter `e`: the
+    value of a field has it, because the browser sends the value again.
     """
     return visible(value) if type(value) is str else value
 

@@ -41,3 +41,15 @@ async def test_keys_values_and_headers_are_escaped(tmp_path: Path) -> None:
     assert [page.status for path, page in pages.items() if path.startswith("/topics/payments")] == [200] * (
         6 + len(FIELDS)
     )
+
+
+async def test_fields_keep_invisible_characters_of_a_search(tmp_path: Path) -> None:
+    addresses = ["/topics?q", "/topology?topic", "/groups?q", "/transactions?q", "/transactions/log?q"]
+    addresses += [f"/topics/a/records?{name}" for name in ("key", "from", "time")]
+    async with (
+        running(tmp_path, *SMALL) as broker,
+        browser(Settings(f"127.0.0.1:{broker.node.listeners[0].port}")) as console,
+    ):
+        pages = {address: await console.get(f"{address}=a%E2%80%8Bb") for address in addresses}
+    for address, page in pages.items():
+        assert 'value="a\u200bb"' in page.text, address

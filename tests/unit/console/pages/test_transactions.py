@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.console_client import Browser
+    from tests.support.console_client import Browser, Page
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 UNVERIFIED = "transaction.partition.verification.enable=false"
@@ -35,6 +37,26 @@ async def console(node: RunningNode, *, allow_actions: bool = False) -> AsyncIte
     settings = settings_of(node, allow_actions=allow_actions)
     async with browser(settings) as client, Cluster(settings.bootstrap) as cluster:
         yield client, cluster
+
+
+class Confirmation(HTMLParser):
+    """The form of a page that confirms an abort, as a browser reads and sends it."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.action = ""
+        self.fields: dict[str, str] = {}
+        self.feed(page.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if tag == "form" and found.get("class") == "confirm":
+            self.action = found["action"]
+        elif tag == "input" and self.action:
+            self.fields[found["name"]] = found["value"].replace("\n", "\r\n")
+
+    async def send(self, client: Browser, **changed: str) -> Page:
+        return await client.post(self.action, self.fields | changed)
 
 
 async def until_ended(cluster: Cluster) -> None:
@@ -53,15 +75,14 @@ async def test_hanging_transaction_is_found_and_aborted_by_its_form(tmp_path: Pa
             assert '<span class="state bad">hanging</span>' in page.text
             link = f"/transactions/abort?topic=payments&amp;partition=0&amp;producer_id={HANGING_PRODUCER}"
             assert link in page.text
-            token = await client.token(link.replace("&amp;", "&"))
-            fields = {"topic": "payments", "partition": "0", "producer_id": str(HANGING_PRODUCER)}
-            refused = await client.post("/transactions/abort", fields | {"csrf": "0" * 64})
+            form = Confirmation(await client.get(link.replace("&amp;", "&")))
+            refused = await form.send(client, csrf="0" * 64)
             assert refused.status == 403
             assert (await blocked_partitions(cluster)).rows != []
-            done = await client.post("/transactions/abort", fields | {"csrf": token})
+            done = await form.send(client)
             assert (done.status, "is aborted in this partition" in done.text) == (200, True)
             assert (await blocked_partitions(cluster)).rows == []
-            again = await client.post("/transactions/abort", fields | {"csrf": token})
+            again = await form.send(client)
             assert (again.status, "has no open transaction" in again.text) == (404, True)
 
 
@@ -73,10 +94,10 @@ async def test_without_actions_there_is_no_form_and_no_route_that_aborts(tmp_pat
             page = await client.get("/transactions")
             assert "hanging" in page.text
             assert "/transactions/abort" not in page.text
-            fields = {"topic": "payments", "partition": "0", "producer_id": str(HANGING_PRODUCER)}
-            fields["csrf"] = await client.token("/transactions")
+            address = f"/transactions/abort?topic=payments&partition=0&producer_id={HANGING_PRODUCER}"
+            token = await client.token("/transactions")
             assert (await client.get("/transactions/abort?id=x")).status == 404
-            assert (await client.post("/transactions/abort", fields)).status == 404
+            assert (await client.post(address, {"csrf": token})).status == 404
             assert (await blocked_partitions(cluster)).rows != []
 
 
@@ -107,12 +128,30 @@ async def test_open_transaction_is_shown_with_its_client_timeline_and_log_and_is
             listed = (await client.get("/transactions")).text
             assert '<span class="state info">open</span>' in listed
             assert "odradek-client" in listed
-            token = await client.token("/transactions")
-            done = await client.post("/transactions/abort", {"id": MARKUP, "csrf": token})
+            done = await Confirmation(await client.get(f"/transactions/abort?id={quote(MARKUP)}")).send(client)
             assert (done.status, "Its transaction is aborted." in done.text) == (200, True)
             await until_ended(cluster)
             with pytest.raises(Fenced):
                 await producer.commit()
+
+
+@pytest.mark.parametrize(
+    ("named", "similar"), [("pay\u200bment", "pay\\u200bment"), ("a\nb", "a\r\nb")], ids=["invisible", "line"]
+)
+async def test_form_aborts_the_transaction_of_exactly_the_named_id(tmp_path: Path, named: str, similar: str) -> None:
+    async with running(tmp_path, *SMALL) as node:
+        await node.metadata("payments")
+        async with console(node, allow_actions=True) as (client, cluster):
+            producers = [Producer(cluster, transactional_id=each) for each in (named, similar)]
+            for producer in producers:
+                await producer.begin()
+                await producer.send("payments", [ProducerRecord(None, b"1")])
+            done = await Confirmation(await client.get(f"/transactions/abort?id={quote(named)}")).send(client)
+            assert (done.status, "Its transaction is aborted." in done.text) == (200, True)
+            await producers[1].commit()
+            await until_ended(cluster)
+            with pytest.raises(Fenced):
+                await producers[0].commit()
 
 
 @pytest.mark.parametrize("query", ["", "?id=", "?topic=t&partition=-1&producer_id=1", "?topic=t&partition=1"])

@@ -109,7 +109,7 @@ def check_reads(evidence: Evidence) -> Iterator[str]:
     """I3, I5: each Fetch returned exactly the records of the log in its range.
 
     With read_committed: exactly the committed ones. A deposed leader may lack offsets that a client has read from its
-    successor: it responds with OFFSET_OUT_OF_RANGE, unless the leader epoch of the request fences it (`_is_fenced`).
+    successor: it responds with OFFSET_OUT_OF_RANGE, unless a leader epoch fences it (`_may_lack_offset`).
     """
     last_epochs: dict[tuple[str, tuple[str, int]], int] = {}
     for operation in evidence.history.of(FETCH):
@@ -118,23 +118,23 @@ def check_reads(evidence: Evidence) -> Iterator[str]:
             if operation.next_offset > operation.offset:
                 last_epochs[key] = operation.leader_epoch
             yield from _check_read(evidence, operation)
-        elif operation.error == OFFSET_OUT_OF_RANGE and operation.deposed and not _is_fenced(operation, last_epochs):
+        elif evidence.replicated and _may_lack_offset(operation, last_epochs.get(key, -1)):
             evidence.count("read without a leader epoch refused by a deposed leader")
         elif operation.error > 0 and operation.error not in RETRIABLE_READ_ERRORS:
             yield f"I4 refused read: error {operation.error} at {where(operation, operation.offset)}"
 
 
-def _is_fenced(operation: Operation, last_epochs: dict[tuple[str, tuple[str, int]], int]) -> bool:
-    """Return True if the leader epoch of the request fences each deposed leader that may lack the offset.
+def _may_lack_offset(operation: Operation, last_epoch: int) -> bool:
+    """Return True if the broker was a deposed leader that may lack the offset, and no leader epoch fences it.
 
-    `last_epochs` has the leader epoch in the request that last moved the position of each client and partition. The
-    leader of that epoch had all records below the position, and they were committed. So the leader of an equal or later
-    epoch has them, and a broker with another epoch than the request responds with an error of fencing. Requests below
-    version 9 have no leader epoch. Their broker may respond in a later epoch than the client knows, and a leader
-    between both epochs may lack the offset.
+    `last_epoch` is the leader epoch in the request that last moved the position of the client, or -1. The leader of
+    that epoch had all records below the position, and they were committed. So the leader of an equal or later epoch has
+    them, and a broker with another epoch than the request responds with an error of fencing. Requests below version 9
+    have no leader epoch. Their broker may respond in a later epoch than the client knows, and a leader between both
+    epochs may lack the offset. No leader lacks offset 0.
     """
-    last_epoch = 0 if operation.offset == 0 else last_epochs.get((operation.process, operation.partition), -1)
-    return 0 <= last_epoch <= operation.leader_epoch
+    is_fenced = 0 <= last_epoch <= operation.leader_epoch
+    return operation.error == OFFSET_OUT_OF_RANGE and operation.deposed and operation.offset > 0 and not is_fenced
 
 
 def _check_read(evidence: Evidence, operation: Operation) -> Iterator[str]:

@@ -88,8 +88,9 @@ def skipped_by_dirty_reader(case: Case) -> None:
     case.read(P0, 0, 4, (0, "a"), isolation=0)
 
 
-def out_of_range(case: Case, *, deposed: bool = False, leader_epoch: int = -1) -> None:
-    case.op(FETCH, outcome=INFO, partition=P0, offset=9, error=1, deposed=deposed, leader_epoch=leader_epoch)
+def out_of_range(case: Case, *, offset: int = 9, deposed: bool = False, leader_epoch: int = -1) -> None:
+    case.changes = {"replicated": True}
+    case.op(FETCH, outcome=INFO, partition=P0, offset=offset, error=1, deposed=deposed, leader_epoch=leader_epoch)
 
 
 def out_of_range_behind_the_fence(case: Case) -> None:
@@ -98,7 +99,12 @@ def out_of_range_behind_the_fence(case: Case) -> None:
 
 
 def first_offset_out_of_range(case: Case) -> None:
-    case.op(FETCH, outcome=INFO, partition=P0, offset=0, error=1, deposed=True, leader_epoch=0)
+    out_of_range(case, offset=0, deposed=True, leader_epoch=-1)
+
+
+def out_of_range_without_another_leader(case: Case) -> None:
+    out_of_range(case, deposed=True)
+    case.changes = {"replicated": False}
 
 
 def read_other_value(case: Case) -> None:
@@ -287,6 +293,7 @@ def transaction_state(case: Case) -> None:
         (out_of_range, "I4 refused read: error 1"),
         (out_of_range_behind_the_fence, "I4 refused read: error 1"),
         (first_offset_out_of_range, "I4 refused read: error 1"),
+        (out_of_range_without_another_leader, "I4 refused read: error 1"),
         (torn, "I6 torn"),
         (commit_lost, "I6 commit lost"),
         (abort_lost, "I6 abort lost"),

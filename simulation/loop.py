@@ -74,6 +74,17 @@ class NumberedTask(asyncio.Task[T]):
         return self.number
 
 
+def _is_unread(task: asyncio.Task[Any]) -> bool:
+    """Return True if the task has failed, and nothing has read its exception."""
+    return getattr(task, "_log_traceback", False)
+
+
+def _name_of(task: asyncio.Task[Any]) -> str:
+    """Return the name of the coroutine of a task, or of its class if it has none. Names of tasks differ by run."""
+    coro = task.get_coro()
+    return str(getattr(coro, "__qualname__", type(coro).__qualname__))
+
+
 class Process(Protocol):
     """A process of the application, as the loop reports to it."""
 
@@ -159,10 +170,14 @@ class ApplicationLoop(SimLoop):
     def unread_errors_of(self, node: str) -> list[tuple[str, BaseException]]:
         """Return name and exception of the failed tasks of a node whose exception nothing has read, oldest first."""
         return [
-            (task.get_coro().__qualname__, error)  # type: ignore[union-attr]
+            (_name_of(task), error)
             for task in self._tasks.get(node, ())
-            if getattr(task, "_log_traceback", False) and not isinstance(error := task.exception(), SystemExit | None)
+            if _is_unread(task) and not isinstance(error := task.exception(), SystemExit | None)
         ]
+
+    def _may_be_pruned(self, task: asyncio.Task[Any]) -> bool:
+        """Return True for done tasks, except those that `unread_errors_of` returns at the end of their process."""
+        return task.done() and not (_is_unread(task) and getattr(task, "node", WORLD) in self.processes)
 
     def remove_node(self, node: str) -> None:
         super().remove_node(node)

@@ -50,6 +50,7 @@ RECORD_MODULES: Final = tuple(
 real_time = time.time
 real_perf_counter = time.perf_counter
 real_seed = random.Random.seed
+real_configure = structlog.configure
 
 Replacement = tuple[Any, str, Callable[..., Any]]
 """The owner of a function, its name, and the function in its place."""
@@ -90,7 +91,8 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
         stack.enter_context(_records_of_aiokafka(here(wall, real_time)))
         stack.enter_context(_brokers_of_aiokafka())
         changed = {}
-        for owner, name, ours in (*_sources(loop, seed, wall), *_own_tasks(loop), *_escapes(loop)):
+        replacements = (*_sources(loop, seed, wall), *_own_tasks(loop), *_escapes(loop))
+        for owner, name, ours in (*replacements, (structlog, "configure", _ignore)):
             real = getattr(owner, name)
             changed[id(real)] = (real, here(ours, real))
             stack.enter_context(mock.patch.object(owner, name, changed[id(real)][1]))
@@ -288,17 +290,15 @@ def _logs(loop: ApplicationLoop, note: Note, here: Choose) -> Iterator[None]:
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers[:], root.level
     root.handlers.clear()  # so that logging.basicConfig has an effect
-    structlog.configure(processors=[drop], cache_logger_on_first_use=False)
+    root.setLevel(logging.WARNING)  # as in a new process
+    real_configure(processors=[drop], cache_logger_on_first_use=False)
     try:
-        with (
-            mock.patch.object(logging.Logger, "callHandlers", here(event_of, logging.Logger.callHandlers)),
-            mock.patch.object(structlog, "configure", here(_ignore, structlog.configure)),
-        ):
+        with mock.patch.object(logging.Logger, "callHandlers", here(event_of, logging.Logger.callHandlers)):
             yield
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
-        structlog.configure(**before)
+        real_configure(**before)
 
 
 def _source() -> str:

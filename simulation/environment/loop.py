@@ -247,10 +247,13 @@ class SimLoop(asyncio.BaseEventLoop):
         node = NODE.get() if context is None else context.get(NODE, WORLD)
         tasks = self._tasks.setdefault(node, {})
         if len(tasks) > TASKS_BEFORE_PRUNING:
-            for done in [task for task in tasks if task.done()]:
+            for done in [task for task in tasks if self._may_be_pruned(task)]:
                 del tasks[done]
         tasks[task] = None
         return task
+
+    def _may_be_pruned(self, task: asyncio.Task[Any]) -> bool:
+        return task.done()
 
     # ---- failures ---------------------------------------------------------------------------------------------------
 

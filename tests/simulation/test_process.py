@@ -7,13 +7,16 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from structlog import configure
 
 from odradek.simulation import Escaped, Result, run
+from odradek.simulation.environment.loop import TASKS_BEFORE_PRUNING
 from odradek.simulation.loop import ApplicationLoop
 
 if TYPE_CHECKING:
@@ -90,6 +93,47 @@ def test_failure_of_a_task_that_nothing_awaits_is_an_event_and_a_failed_assertio
     assert finding.startswith("application-1: AssertionError: wrong stock (")
 
 
+@needs_hash_seed
+def test_failed_assertion_of_a_task_is_a_finding_also_after_many_later_tasks() -> None:
+    async def fails() -> None:
+        raise AssertionError("wrong stock")
+
+    async def app(_sim: Sim) -> None:
+        asyncio.create_task(fails())  # noqa: RUF006  nothing awaits it
+        for _ in range(TASKS_BEFORE_PRUNING + 1):
+            await asyncio.create_task(asyncio.sleep(0))
+
+    (finding,) = run(app, brokers=1, faults=()).findings
+    assert finding.startswith("application-1: AssertionError: wrong stock (")
+
+
+class _Step(Coroutine[Any, Any, None]):
+    """A coroutine of a class: it has no name of its own."""
+
+    def send(self, value: object) -> None:
+        raise ValueError("planted")
+
+    def throw(self, *error: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __await__(self) -> Any:
+        raise NotImplementedError
+
+
+@needs_hash_seed
+def test_failure_of_a_coroutine_without_a_name_is_an_event() -> None:
+    async def app(sim: Sim) -> None:
+        sim.durable["task"] = asyncio.create_task(_Step())
+        await asyncio.sleep(1)
+
+    result = run(app, brokers=1, faults=())
+    assert result.passed
+    assert "task _Step failed, and nothing has read its exception: ValueError: planted" in texts(result)
+
+
 def test_failed_future_belongs_to_its_process_whichever_node_collects_it() -> None:
     loop = ApplicationLoop(Random(1))
 
@@ -111,10 +155,11 @@ def test_failed_future_belongs_to_its_process_whichever_node_collects_it() -> No
 
 
 @needs_hash_seed
-def test_logs_are_events_also_if_the_process_configures_them() -> None:
+@pytest.mark.parametrize("own_name", [False, True])
+def test_logs_are_events_also_if_the_process_configures_them(own_name: bool) -> None:
     async def app(sim: Sim) -> None:
         logging.basicConfig(level=logging.INFO)
-        structlog.configure(processors=[structlog.processors.JSONRenderer()])
+        (configure if own_name else structlog.configure)(processors=[structlog.processors.JSONRenderer()])
         logging.getLogger("shop").info("order %d", 7)
         logging.getLogger("shop").debug("order %d", 8)
         structlog.get_logger().info("order taken", number=7)
@@ -124,6 +169,23 @@ def test_logs_are_events_also_if_the_process_configures_them() -> None:
     result = run(app, brokers=1, faults=())
     assert [text for text in texts(result) if "order" in text] == ["info shop: order 7", "info order taken number=7"]
     assert (root.level, root.handlers) == before
+
+
+@needs_hash_seed
+def test_root_logger_of_a_run_has_the_level_warning_whatever_its_level_before() -> None:
+    async def app(_: Sim) -> None:
+        logging.getLogger("shop").info("order %d", 7)
+        logging.getLogger("shop").warning("order %d", 8)
+
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
+    try:
+        result = run(app, brokers=1, faults=())
+        assert root.level == logging.INFO
+    finally:
+        root.setLevel(before)
+    assert [text for text in texts(result) if "order" in text] == ["warning shop: order 8"]
 
 
 @needs_hash_seed

@@ -15,7 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from odradek.pipeline.eos.plan import End
 from odradek.pipeline.faults.broker_kills import longest_gap
@@ -45,7 +45,7 @@ class Screen:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TaskProgressColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
@@ -58,7 +58,7 @@ class Screen:
         self._groups = self._bar("rows read by Spark (delays)", rows)
         self._kills = self._bar("producer killed", kills)
         self._driver_kills = self._bar("driver of the copies killed", driver_kills)
-        self._broker_kills = self._bar("brokers killed and in sync again", broker_kills) if broker_kills else None
+        self._broker_kills = self._bar("brokers killed, in sync again", broker_kills) if broker_kills else None
         self._aborts = 0
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class Screen:
                 self._progress.update(self._hours, completed=event["hour"] + 1)
             case "aborted":
                 self._aborts += 1
-                self._progress.update(self._hours, note=f"{self._aborts} aborted first")
+                self._progress.update(self._hours, note=f"{self._aborts} aborted")
             case "killed":
                 self._progress.advance(self._kills)
                 self.print(f"  [red]killed[/] {kill_line(event['kill'])}")

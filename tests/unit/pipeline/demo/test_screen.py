@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from odradek.pipeline.demo.__main__ import WIDTH_WITHOUT_TERMINAL
-from odradek.pipeline.demo.screen import delays_table, driver_kills_table, kills_table
+from odradek.pipeline.demo.screen import Screen, delays_table, driver_kills_table, kills_table
 from odradek.pipeline.eos.plan import End, Run
 from odradek.pipeline.eos.record import BatchTimes, Record
 from odradek.pipeline.faults.relay import HeldCommit
@@ -52,6 +52,22 @@ def test_tables_fit_the_width_without_a_terminal(table: object) -> None:
     lines = printed.getvalue().splitlines()
     assert max(map(len, lines)) <= WIDTH_WITHOUT_TERMINAL == 80
     assert "\N{HORIZONTAL ELLIPSIS}" not in printed.getvalue(), "no text is shortened"
+
+
+def test_progress_of_a_whole_run_is_not_shortened() -> None:
+    printed = io.StringIO()
+    transactions, rows, aborts = 6_936, 336_776, 693
+    with Screen(Console(file=printed, width=WIDTH_WITHOUT_TERMINAL), transactions, rows, 5, 3, 2) as screen:
+        screen.producer_event({"event": "committed", "hour": transactions - 1})
+        for _ in range(aborts):
+            screen.producer_event({"event": "aborted"})
+        for query in ("rows", "groups"):
+            screen.batch(query, rows)
+    lines = printed.getvalue().splitlines()
+    assert max(map(len, lines)) <= WIDTH_WITHOUT_TERMINAL
+    assert "6936/6936" in printed.getvalue()
+    assert printed.getvalue().count("336776/336776") == 2
+    assert "693 aborted" in printed.getvalue()
 
 
 def test_each_airline_is_one_line_of_the_table() -> None:

@@ -20,4 +20,9 @@ def test_text_of_the_broker_and_the_next_step_are_one_line() -> None:
         "topic t was not deleted: UNKNOWN_TOPIC_OR_PARTITION: There is no such topic; "
         "list the topics with: odradek topics list"
     )
+    taken = refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "topic a.b", "'a.b' collides with existing topic: a_b")
+    assert str(taken) == (
+        "topic a.b: INVALID_TOPIC_EXCEPTION: 'a.b' collides with existing topic: a_b; use another name: at most 249 "
+        "letters, digits, dots, underscores and hyphens, and no internal topic"
+    )
     assert str(refused(ErrorCode.REQUEST_TIMED_OUT, "t", "It lasted.")) == "t: REQUEST_TIMED_OUT: It lasted."

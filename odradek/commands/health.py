@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHECKED = Output("health", more=("healthy", "problems"), shape=Shape.OBJECT)
 PROBLEMS = Output("health", more=("node_id", "topic", "partition", "problem", "remedy"), within="problems")
 UNREACHABLE = 2
-"""Exit code if no broker responds, or if the cluster cannot be found."""
+"""Exit code if no broker responds, the login fails, or the cluster cannot be found."""
 LISTED_MAX = 20
 """Maximum problems that the text names. The JSON has all."""
 
@@ -32,7 +32,8 @@ def health(target: Target, as_json: Json = False) -> None:
     """Check the cluster, for scripts and for probes of containers.
 
     Exit code 0: it is healthy. 1: it is not, and each line says what is wrong and
-    what to do. 2: no broker responds.
+    what to do. 2: it was not checked, for example because no broker
+    responds.
 
     Examples:
 
@@ -137,7 +138,7 @@ def leader_remedy(status: ClusterStatus, row: PartitionDescription) -> str:
     if stopped := [node for node in candidates if node not in serving(status)]:
         one = named(stopped) if len(stopped) == 1 else f"one of the {named(stopped)}"
         unclean = f"odradek partitions elect {row.topic}:{row.partition} --unclean"
-        return f"start {one}; if that is not possible, lose records: {unclean}"
+        return f"start {one}; if that is not possible, elect a replica that may lack records: {unclean}"
     return f"see the log of {named(candidates)} for a failed log directory"
 
 

@@ -118,7 +118,7 @@ CLUSTER_FIELDS: Final = {
     "pid": Meaning("process id, for a local cluster"),
     "metrics": Meaning("address of the metrics, for a local cluster"),
     "log": Meaning("file of the log, for a local cluster"),
-    "healthy": Meaning("true, false, or null if no broker responds"),
+    "healthy": Meaning("true, false, or null if the cluster was not checked"),
     "problems": Meaning("objects of the problems"),
     "problem": Meaning("what is wrong"),
     "remedy": Meaning("what to do"),

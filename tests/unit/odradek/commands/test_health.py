@@ -37,8 +37,8 @@ def test_each_problem_names_the_broker_or_partition_and_what_to_do() -> None:
         "there is no active controller: start a majority of the voters, which are broker 1",
         "broker 2 is fenced: start it; if it will not return: odradek brokers unregister 2",
         (
-            "partition t-0 has no leader: start broker 2; if that is not possible, lose records: "
-            "odradek partitions elect t:0 --unclean"
+            "partition t-0 has no leader: start broker 2; if that is not possible, elect a replica that may "
+            "lack records: odradek partitions elect t:0 --unclean"
         ),
         "partition t-1 lacks replica 2: start broker 2",
     ]
@@ -62,8 +62,8 @@ def test_remedies_depend_on_what_is_known_of_the_brokers() -> None:
         "broker 4 is fenced: start it; if it will not return: odradek brokers unregister 4",
         "partition t-0 has no leader: see the log of broker 1 for a failed log directory",
         (
-            "partition t-1 has no leader: start one of the brokers 4, 5; if that is not possible, lose records: "
-            "odradek partitions elect t:1 --unclean"
+            "partition t-1 has no leader: start one of the brokers 4, 5; if that is not possible, elect a replica "
+            "that may lack records: odradek partitions elect t:1 --unclean"
         ),
     ]
     assert last.split("; ") == [

@@ -41,7 +41,9 @@ def target_of(row: SinkRow, partitions: int) -> int:
     if row.headers and any(each is None or each["key"] is None for each in row.headers):
         raise ValueError(f"topic {row.topic}: a header has no key; Kafka's headers need one")
     if row.timestamp is not None and row.timestamp < 0:
-        raise ValueError(f"topic {row.topic}: the timestamp {row.timestamp} ms is before 1970; Kafka has none such")
+        raise ValueError(
+            f"topic {row.topic}: the timestamp {row.timestamp} ms is before 1970; use null for the time of the write"
+        )
     if row.partition is not None:
         if not 0 <= row.partition < partitions:
             raise ValueError(f"topic {row.topic} has no partition {row.partition}; it has {partitions}")

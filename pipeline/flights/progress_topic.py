@@ -107,7 +107,7 @@ def open_consumer(access: Access, isolation: str = "read_committed") -> Consumer
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
-            "log_level": 0,  # it reports each broker that is down
+            "log_level": 0,  # librdkafka logs each broker that is down
         }
     )
 

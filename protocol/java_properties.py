@@ -11,12 +11,17 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 class MalformedEscape(ValueError):
     """A backslash and the letter u are not followed by four hexadecimal digits. Java refuses such a file, too.
 
-    `name` is the name of the property, or empty if the escape is in the name.
+    Attributes:
+        problem: What is wrong, with the number of the line. `str()` gives the problem and the remedy.
+        remedy: What to change in the file.
+        name: Name of the property. Empty if the escape is in the name.
     """
 
     def __init__(self, number: int, name: str) -> None:
-        super().__init__(f"line {number}: four hexadecimal digits must follow \\u; write a backslash as \\\\")
+        self.problem = f"line {number}: four hexadecimal digits must follow \\u"
+        self.remedy = "write a backslash as \\\\"
         self.name = name
+        super().__init__(f"{self.problem}; {self.remedy}")
 
 
 def _raise(error: MalformedEscape) -> None:

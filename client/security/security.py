@@ -119,7 +119,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         return {name: value for _, name, value in parse_properties(text)}
     except MalformedEscape as error:
-        raise InvalidArgument(f"{path} {error}") from None
+        raise InvalidArgument(f"{path} {error.problem}", error.remedy) from None
 
 
 def _read(location: str) -> bytes:

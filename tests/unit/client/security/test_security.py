@@ -172,8 +172,9 @@ def test_file_of_properties_is_read_as_in_java(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_security(tmp_path / "absent", warnings.append)
     path.write_text("ssl.keystore.location=C:\\users")
-    with pytest.raises(InvalidArgument, match="line 1: four hexadecimal digits must follow"):
+    with pytest.raises(InvalidArgument, match="line 1: four hexadecimal digits must follow") as caught:
         read_security(path, warnings.append)
+    assert caught.value.remedy == "write a backslash as \\\\"
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidArgument, match="is not UTF-8 text"):
         read_security(path, warnings.append)

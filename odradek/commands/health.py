@@ -68,7 +68,8 @@ def health(target: Target, as_json: Json = False) -> None:
 def cause(error: client.ClientError | OSError) -> dict[str, object]:
     """Return the problem and the remedy of an error because of which the cluster was not checked."""
     if isinstance(error, client.ClientError):
-        return {"problem": error.problem, "remedy": error.remedy or "see: odradek status"}
+        general = "odradek health --help" if isinstance(error, client.InvalidArgument) else "odradek status"
+        return {"problem": error.problem, "remedy": error.remedy or f"see: {general}"}
     return {"problem": str(error), "remedy": "name a cluster with --dir or --bootstrap"}
 
 

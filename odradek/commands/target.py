@@ -74,7 +74,7 @@ def find(target: Target, environment: Mapping[str, str]) -> Found:
     """Find the cluster: by an option, an environment variable, the profile in use, or the local directory.
 
     Raises:
-        client.InvalidArgument: Options contradict each other.
+        client.InvalidArgument: Options contradict each other, or the addresses are malformed.
         client.ClientError: No cluster was started in the directory.
         OSError: The directory or the profile cannot be read.
     """
@@ -87,6 +87,9 @@ def find(target: Target, environment: Mapping[str, str]) -> Found:
         bootstrap = environment.get(BOOTSTRAP_VARIABLE) or None
         directory = Path(environment[DIRECTORY_VARIABLE]) if environment.get(DIRECTORY_VARIABLE) else None
     if bootstrap is not None:
+        from odradek.client.network.addresses import parse_bootstrap
+
+        parse_bootstrap(bootstrap)
         return Found(bootstrap, config)
     if directory is None:
         profile = profiles.in_use(environment)

@@ -116,6 +116,12 @@ def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.Mo
     assert (healthy.exit_code, healthy.stdout) == (0, "healthy: 0 brokers, 0 partitions\n")
 
 
+def test_invalid_option_has_the_help_as_its_remedy() -> None:
+    refused = CliRunner().invoke(app, ["health", "--json", "--bootstrap", "host:99999"])
+    [problem] = json.loads(refused.stdout)["problems"]
+    assert (refused.exit_code, problem["remedy"]) == (2, "see: odradek health --help")
+
+
 def test_tail_of_a_log_continues_in_the_file_that_replaces_it(tmp_path: Path) -> None:
     path = tmp_path / "broker-1.log"
     path.write_text("a\nb\nc\nunfinished")

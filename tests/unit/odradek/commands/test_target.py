@@ -98,6 +98,13 @@ def test_use_stores_a_private_profile_that_later_commands_use(home: dict[str, st
     assert list(profiles.read(home).profiles) == ["prod"]
 
 
+@pytest.mark.parametrize("words", [["status", "--once"], ["use", "new"]])
+def test_malformed_bootstrap_is_a_usage_error_and_is_not_stored(home: dict[str, str], words: list[str]) -> None:
+    refused = CliRunner().invoke(app, [*words, "--bootstrap", "host:99999"], env=home)
+    assert (refused.exit_code, refused.stderr) == (2, "bootstrap is 'host:99999': the highest port is 65535\n")
+    assert list(profiles.read(home).profiles) == ["prod"]
+
+
 @pytest.mark.parametrize(("arguments", "reason"), [([], "specify one of"), (["absent"], "there is no profile absent")])
 def test_use_without_a_known_name_is_a_usage_error(home: dict[str, str], arguments: list[str], reason: str) -> None:
     printed = CliRunner().invoke(app, ["use", *arguments], env=home)

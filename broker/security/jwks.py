@@ -20,7 +20,10 @@ DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 READ_SECONDS_MAX: Final = 10.0
 """Maximum seconds without a byte of the document."""
 RETRY_SECONDS: Final = 10.0
-"""Minimum seconds between two reads. Tokens with unknown keys cause reads, and clients can send any number of them."""
+"""Minimum seconds between two reads that tokens with unknown keys cause: clients can send any number of them.
+
+A shorter `sasl.oauthbearer.jwks.endpoint.refresh.ms` replaces it.
+"""
 _OK: Final = 200
 Keys = Mapping[str, VerificationKey]
 """Keys by their ids."""
@@ -66,9 +69,10 @@ class Jwks:
         while True:
             self._missed.clear()
             await self.refresh()
-            await sleep(RETRY_SECONDS)
+            pause_s = min(RETRY_SECONDS, self._refresh_s)
+            await sleep(pause_s)
             with suppress(TimeoutError):
-                async with timeout(max(0.0, self._refresh_s - RETRY_SECONDS)):
+                async with timeout(self._refresh_s - pause_s):
                     await self._missed.wait()
 
     def _read_keys(self) -> Keys:

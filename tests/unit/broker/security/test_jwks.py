@@ -27,10 +27,10 @@ def document(*key_ids: str) -> bytes:
 class Source:
     """A document that is read in virtual time. `content` None: it cannot be read."""
 
-    def __init__(self, content: bytes | None) -> None:
+    def __init__(self, content: bytes | None, refresh_ms: int = 3_600_000) -> None:
         self.content = content
         self.reads = 0
-        self.jwks = Jwks("https://issuer/keys", 3_600_000, self._read, self._in_thread)
+        self.jwks = Jwks("https://issuer/keys", refresh_ms, self._read, self._in_thread)
 
     def _read(self, url: str) -> bytes:
         assert url == "https://issuer/keys"
@@ -91,6 +91,17 @@ def test_document_is_read_again_after_the_refresh_interval() -> None:
         running = asyncio.ensure_future(source.jwks.run())
         await asyncio.sleep(3_600 + 1)
         assert source.reads == 2
+        running.cancel()
+
+    in_virtual_time(scenario)
+
+
+def test_refresh_interval_below_the_retry_interval_is_obeyed() -> None:
+    async def scenario() -> None:
+        source = Source(document("one"), refresh_ms=1_000)
+        running = asyncio.ensure_future(source.jwks.run())
+        await asyncio.sleep(RETRY_SECONDS + 0.5)
+        assert source.reads == RETRY_SECONDS + 1
         running.cancel()
 
     in_virtual_time(scenario)

@@ -8,7 +8,8 @@ Errors:
 * With `delete.topic.enable=false`, all topics have the error TOPIC_DELETION_DISABLED (INVALID_REQUEST up to v2).
 * Per topic: INVALID_REQUEST if both or none of name and id are given, or for a duplicate; TOPIC_AUTHORIZATION_FAILED;
   THROTTLING_QUOTA_EXCEEDED; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID.
-* If the client may not describe a topic that it names by id, the response does not contain the topic's name.
+* If the client may neither delete nor describe a topic that it names by id, the response does not have the name of the
+  topic.
 
 Version notes:
 * v5 has error messages and knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards
@@ -90,11 +91,15 @@ def _refused(context: QuorumRequestContext, item: TopicName, count: int) -> Dele
     name = item.name if topic is None else topic.name
     if name is None:
         return None
-    if by_id and not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+    if context.permits_on_cluster(AclOperation.DELETE):
+        context.allowed_on_cluster(AclOperation.DELETE, about=(name,))  # for the audit log
+        return None
+    if not by_id and not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return _result(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-    if not context.allowed(AclOperation.DELETE, ResourceType.TOPIC, name):
-        return _result(TopicName(name, item.topic_id), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-    return None
+    if context.allowed(AclOperation.DELETE, ResourceType.TOPIC, name):
+        return None
+    shown = name if context.permits(AclOperation.DESCRIBE, ResourceType.TOPIC, name) else item.name
+    return _result(TopicName(shown, item.topic_id), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
 def _result(item: TopicName, error: ErrorCode, message: str | None) -> DeletableTopicResult:
@@ -122,5 +127,5 @@ API: Final = Api(
     routing=Routing.CONTROLLER,
     splitting=_splitting,
     elements=lambda request: len(request.topic_names) + len(request.topics),
-    acl="DELETE on the topic; also DESCRIBE if the request names it by id",
+    acl="DELETE on the cluster or the topic; also DESCRIBE on the topic if the request names it by name",
 )

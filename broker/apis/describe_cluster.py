@@ -4,10 +4,11 @@ Behavior:
 * A listener for clients describes brokers, and a listener for controllers alone the registered controllers (KIP-919).
   Each node has its endpoint on the listener of the connection.
 * The controller id is the lowest id of an active broker. Each broker forwards requests for the controller (KIP-590). On
-  a listener for controllers it is the id of the active controller.
+  a listener for controllers it is the id of the active controller, or -1 if the response does not list that node.
 
 Errors:
-* MISMATCHED_ENDPOINT_TYPE for the type of another listener, UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
+* MISMATCHED_ENDPOINT_TYPE (v0: INVALID_REQUEST) for the type of another listener, UNSUPPORTED_ENDPOINT_TYPE for an
+  unknown type.
 * CLUSTER_AUTHORIZATION_FAILED for a description of controllers without ALTER on the cluster.
 
 Version notes:
@@ -32,6 +33,7 @@ from odradek.protocol.messages.describe_cluster import (
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
+NO_CONTROLLER: Final = -1
 NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
@@ -45,30 +47,35 @@ def handle(context: QuorumRequestContext, request: DescribeClusterRequest) -> De
             f"The request was sent to an endpoint of type {NAMES[served]}, but we wanted an endpoint of type "
             f"{NAMES[request.endpoint_type]}",
         )
-    return _controllers(context) if served == CONTROLLERS else _brokers(context, request)
+    response = _controllers(context) if served == CONTROLLERS else _brokers(context, request)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(context)
+    return response
 
 
 def _controllers(context: QuorumRequestContext) -> DescribeClusterResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    name = context.session.listener.name
+    name, leader_id = context.session.listener.name, context.quorum.raft.leader_id
     controllers = sorted(context.node.metadata.image.controllers.items())
+    nodes = [
+        DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port, rack=None)
+        for controller_id, controller in controllers
+        for endpoint in controller.endpoints
+        if endpoint.name == name
+    ]
+    is_listed = any(node.broker_id == leader_id for node in nodes)
     return DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
         cluster_id=context.node.cluster_id,
-        controller_id=context.quorum.raft.leader_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port, rack=None)
-            for controller_id, controller in controllers
-            for endpoint in controller.endpoints
-            if endpoint.name == name
-        ],
+        controller_id=leader_id if is_listed else NO_CONTROLLER,
+        brokers=nodes,
     )
 
 
 def _brokers(context: QuorumRequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     view = MetadataView(context.node.metadata.image, context.session.listener.name)
-    response = DescribeClusterResponse(
+    return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=context.node.cluster_id,
         controller_id=view.controller_id(),
@@ -83,9 +90,6 @@ def _brokers(context: QuorumRequestContext, request: DescribeClusterRequest) -> 
             for broker, endpoint in view.brokers(with_fenced=request.include_fenced_brokers)
         ],
     )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = cluster_operations(context)
-    return response
 
 
 def refuse(

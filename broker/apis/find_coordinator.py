@@ -3,8 +3,8 @@
 Behavior:
 * The coordinator of a transactional id is the leader of its partition of `__transaction_state`. The coordinator of a
   group is the leader of its partition of `__consumer_offsets`.
-* The first request for a coordinator creates the topic, and its response waits for the topic. Kafka instead responds
-  with COORDINATOR_NOT_AVAILABLE, and the client retries.
+* The first request for a coordinator that the client may describe creates the topic, and its response waits for the
+  topic. Kafka instead responds with COORDINATOR_NOT_AVAILABLE, and the client retries.
 * While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s.
 
 Errors:
@@ -84,9 +84,14 @@ def _now(
     context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     kind = _KINDS.get(key_type)
-    if kind is not None and context.node.metadata.image.topic(kind.topic) is None:
+    if kind is not None and context.node.metadata.image.topic(kind.topic) is None and _may_find(context, request, kind):
         return _when_created(context, request, kind)
     return _respond(context, request, kind)
+
+
+def _may_find(context: BrokerRequestContext, request: FindCoordinatorRequest, kind: _Kind) -> bool:
+    """Return True if the client may describe one of the keys. Other clients cannot make a broker create the topic."""
+    return bool(context.permitted(AclOperation.DESCRIBE, kind.resource, _keys(context, request)))
 
 
 async def _when_created(

@@ -47,10 +47,12 @@ def group_operations(context: RequestContext, group: str) -> int:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the operations that the client may do on the cluster.
+    """Return the operations that the client may do on the cluster. Bit n stands for the operation with Kafka's code n.
 
-    Bit n stands for the operation with Kafka's code n.
+    Return 0 if it may not describe the cluster, as in Kafka.
     """
+    if not context.permits_on_cluster(AclOperation.DESCRIBE):
+        return 0
     return _bits(context, ResourceType.CLUSTER, CLUSTER_RESOURCE)
 
 

@@ -58,6 +58,7 @@ async def test_find_coordinator_without_describe_permission_is_refused(kind: int
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
     response = await response_of(find_coordinator.handle(request_context, request))
     assert response.coordinators[0].error_code == error
+    assert services_of(request_context).auto_topic_creation.created == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from odradek.broker.apis import api_versions, describe_cluster, describe_topic_p
 from odradek.broker.quota.controller_mutations import UNBOUNDED
 from odradek.broker.requests.api import AnyApi
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -235,6 +235,17 @@ async def test_internal_topics_are_marked_and_authorized_operations_sent_on_requ
     # The bit fields that Kafka 4.3 sends without an authorizer: topic 3..8, 10, 11; cluster 5, 7..12.
     assert response.topics[0].topic_authorized_operations == 0b110111111000
     assert response.cluster_authorized_operations == 0b1111110100000
+
+
+async def test_operations_on_the_cluster_are_hidden_from_clients_that_may_not_describe_it() -> None:
+    request_context = context(10, image(), authorizer=Deny((AclOperation.DESCRIBE, CLUSTER_RESOURCE)))
+    request = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+    response = await response_of(metadata.handle(request_context, request))
+    assert response.cluster_authorized_operations == 0
+    described = describe_cluster.handle(
+        request_context, DescribeClusterRequest(include_cluster_authorized_operations=True)
+    )
+    assert described.cluster_authorized_operations == 0
 
 
 async def described_pages(limit: int, *names: str, setting: int = 2000) -> list[tuple[str, list[int]]]:

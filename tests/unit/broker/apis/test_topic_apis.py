@@ -133,18 +133,37 @@ async def test_delete_topics_by_name_and_by_id() -> None:
     ]
 
 
-async def test_delete_by_id_without_describe_permission_does_not_disclose_the_name() -> None:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UUID(int=1))])
-    no_describe = Deny((AclOperation.DESCRIBE, "a"))
-    response = await response_of(
-        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=no_describe), request)
-    )
-    assert [(result.name, result.error_code) for result in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
-    no_delete = Deny((AclOperation.DELETE, "a"))
-    response = await response_of(
-        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=no_delete), request)
-    )
-    assert [(result.name, result.error_code) for result in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
+CLUSTER_DELETE, DELETE, DESCRIBE = (
+    (AclOperation.DELETE, CLUSTER_RESOURCE),
+    (AclOperation.DELETE, "a"),
+    (AclOperation.DESCRIBE, "a"),
+)
+"""Operations whose denial decides on the deletion of the topic `a`, as in Kafka's ControllerApis.deleteTopics."""
+
+
+@pytest.mark.parametrize(
+    ("denied", "by_name", "by_id"),
+    [
+        ((CLUSTER_DELETE, DELETE, DESCRIBE), ("a", E.TOPIC_AUTHORIZATION_FAILED), (None, E.TOPIC_AUTHORIZATION_FAILED)),
+        ((CLUSTER_DELETE, DELETE), ("a", E.TOPIC_AUTHORIZATION_FAILED), ("a", E.TOPIC_AUTHORIZATION_FAILED)),
+        ((CLUSTER_DELETE, DESCRIBE), ("a", E.TOPIC_AUTHORIZATION_FAILED), ("a", E.NONE)),
+        ((CLUSTER_DELETE,), ("a", E.NONE), ("a", E.NONE)),
+        ((DELETE, DESCRIBE), ("a", E.NONE), ("a", E.NONE)),
+    ],
+)
+async def test_deletion_of_a_topic_needs_delete_on_it_or_on_the_cluster(
+    denied: tuple[tuple[AclOperation, str], ...],
+    by_name: tuple[str | None, ErrorCode],
+    by_id: tuple[str | None, ErrorCode],
+) -> None:
+    named, identified = DeleteTopicState(name="a"), DeleteTopicState(name=None, topic_id=UUID(int=1))
+    for item, expected in ((named, by_name), (identified, by_id)):
+        refused = bool(expected[1])
+        controller = FakeController(() if refused else (TopicResult("a", UUID(int=1)),))
+        request_context = context(6, image([topic("a", 1, [1])]), controller=controller, authorizer=Deny(*denied))
+        response = await response_of(delete_topics.handle(request_context, DeleteTopicsRequest(topics=[item])))
+        assert [(result.name, result.error_code) for result in response.responses] == [expected]
+        assert controller.calls[0][0] == (() if refused else (TopicName(item.name, item.topic_id),))
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, E.INVALID_REQUEST), (3, E.TOPIC_DELETION_DISABLED)])

@@ -31,6 +31,9 @@ JAVA_SOURCES: Final = tuple(
 JAVA_CLASSES: Final = ROOT / "build" / "chaos" / "classes"
 JVM: Final = ("java", "-Xmx96M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
+ALLOWED: Final = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
+"""Begin of the options that permit Kafka's Java client to read a token file."""
+
 Role = tuple[str, str]
 """Client library and kind of a client process. The kind of a reader contains its isolation level."""
 FULL_CLIENTS: Final[tuple[Role, ...]] = (
@@ -208,6 +211,9 @@ class Fleet:
     def _spawn(self, library: str, spec: ClientSpec) -> subprocess.Popen[bytes]:
         if library == "java":
             java = [*JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JAVA_CLASSES}:{REFERENCE}/*"]
+            if self._security is not None:
+                file = self._security.tokens.token_file
+                java += [f"{ALLOWED}.urls={file.as_uri()}", f"{ALLOWED}.files={file}"]
             command = [*java, "ChaosMember" if spec.group else "ChaosClient", *spec.arguments()]
         else:
             roles = {READER: "reader", FINAL: "reader", POLLER: "", TRANSFORMER: "member", COMMITTER: "member"}

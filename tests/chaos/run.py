@@ -179,6 +179,8 @@ class Run:
             asyncio.create_task(self.load.watch()),
             asyncio.create_task(self.archive.run()),
         ]
+        if self.security_faults is not None:
+            background.append(asyncio.create_task(self.security_faults.keys.renew()))
         fleet.start(self.options.roles, self.options.groups)
         background.append(asyncio.create_task(_replace_hung_clients(fleet)))
         if self.options.attacks:

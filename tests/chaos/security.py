@@ -11,31 +11,38 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from odradek.client import Acl, AclOperation, PatternType, Permission, ResourceType
-from odradek.client.security.credentials import LOGIN_MODULES
+from odradek.client.security.credentials import LOGIN_MODULES, OAUTH_HANDLERS, OAUTHBEARER
+from odradek.client.security.names import CALLBACK_HANDLER, TOKEN_URL
 from odradek.local.authority import Authority
 from odradek.local.secured import now
 from odradek.local.security import AUTHORIZER
 from odradek.pipeline.cluster.access import Access
 from odradek.private_files import make_private_directory, replace_private
 from tests.chaos.clients.common import COMMITTER, IDEMPOTENT, PLAIN, TRANSACTIONAL, TRANSFORMER
+from tests.chaos.tokens import AUDIENCE, ISSUER, JWKS_REFRESH_MS, TokenProvider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-ADMIN, WRITER, ROTATED, READER, MEMBER, TENANT, HOSTILE = (
-    "chaos-admin", "chaos-writer", "chaos-rotated", "chaos-reader", "chaos-member", "chaos-tenant", "mallory",
+ADMIN, WRITER, ROTATED, BEARER, READER, MEMBER, TENANT, HOSTILE = (
+    "chaos-admin", "chaos-writer", "chaos-rotated", "chaos-bearer", "chaos-reader", "chaos-member", "chaos-tenant",
+    "mallory",
 )  # fmt: skip
 MECHANISM_OF: Final = {
     ADMIN: "SCRAM-SHA-512",
     WRITER: "SCRAM-SHA-256",
     ROTATED: "SCRAM-SHA-512",
+    BEARER: OAUTHBEARER,
     READER: "PLAIN",
     MEMBER: "SCRAM-SHA-512",
     TENANT: "SCRAM-SHA-256",
     HOSTILE: "SCRAM-SHA-512",
 }
-"""Mechanism of each user. The password of ROTATED changes in the run, and the ACL of TENANT. HOSTILE has no ACL."""
+"""Mechanism of each user.
+
+The password of ROTATED, the key for the tokens of BEARER and the ACL of TENANT change in the run. HOSTILE has no ACL.
+"""
 TENANT_TOPIC: Final = "tenant-topic"
 PASSWORD_BYTES: Final = 12
 AUTHORITIES: Final = 2
@@ -47,7 +54,9 @@ def user_of(library: str, kind: str) -> str:
     """Return the user of a client process."""
     if kind in {TRANSFORMER, COMMITTER}:
         return MEMBER
-    if kind in {PLAIN, IDEMPOTENT, TRANSACTIONAL}:
+    if kind == IDEMPOTENT:
+        return BEARER
+    if kind in {PLAIN, TRANSACTIONAL}:
         return ROTATED if library == "aio" else WRITER
     return READER
 
@@ -57,7 +66,7 @@ def acls() -> list[Acl]:
     topic, group, identifier = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
     read, write, describe = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
     writes = [
-        *[(user, topic, name, write) for user in (WRITER, ROTATED) for name in WRITTEN_PREFIXES],
+        *[(user, topic, name, write) for user in (WRITER, ROTATED, BEARER) for name in WRITTEN_PREFIXES],
         *[(user, identifier, "tx-", write) for user in (WRITER, ROTATED)],
     ]
     members = [
@@ -99,7 +108,12 @@ class ChaosSecurity:
     """Number of the authority that signs the current certificates."""
     trusted: set[int] = field(default_factory=lambda: {0})
     """Numbers of the authorities that the brokers and the proxy trust."""
+    tokens: TokenProvider = field(init=False)
+    """Provider of the tokens of BEARER."""
     _issued: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = TokenProvider(self.directory, BEARER)
 
     @property
     def proxy(self) -> Path:
@@ -129,12 +143,13 @@ class ChaosSecurity:
     def prepare(self, node_ids: Sequence[int]) -> None:
         """Make all files, once before the first start."""
         make_private_directory(self.directory)
+        self.tokens.prepare()
         for user in MECHANISM_OF:
             self.set_password(user, secrets.token_urlsafe(PASSWORD_BYTES))
         replace_private(self.client_trust, "".join(self._authority(number) for number in range(AUTHORITIES)))
         self.write_trust()
         self.write_certificates(node_ids)
-        scram = [user for user, mechanism in MECHANISM_OF.items() if mechanism != "PLAIN"]
+        scram = [user for user, mechanism in MECHANISM_OF.items() if mechanism.startswith("SCRAM")]
         lines = [f"{MECHANISM_OF[user]}=[name={user},password={self.passwords[user]}]\n" for user in scram]
         replace_private(self.directory / "first-users", "".join(lines))
 
@@ -152,13 +167,17 @@ class ChaosSecurity:
             "listener.name.clients.plain.sasl.jaas.config": (
                 f'{plain} required user_{READER}="{self.passwords[READER]}";'
             ),
+            "sasl.oauthbearer.jwks.endpoint.url": self.tokens.jwks.as_uri(),
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": str(JWKS_REFRESH_MS),
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
             "odradek.bootstrap.scram.file": str(self.directory / "first-users"),
             "authorizer.class.name": AUTHORIZER,
             "super.users": ";".join(f"User:{user}" for user in self.super_users),
         }
 
     def set_password(self, user: str, password: str) -> None:
-        """Write the client properties of a user with another password."""
+        """Write the client properties of a user with another password. A user of OAUTHBEARER has a token instead."""
         self.passwords[user] = password
         mechanism = MECHANISM_OF[user]
         rows = {
@@ -168,6 +187,12 @@ class ChaosSecurity:
             "sasl.mechanism": mechanism,
             "sasl.jaas.config": f'{LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";',
         }
+        if mechanism == OAUTHBEARER:
+            rows |= {
+                "sasl.jaas.config": f"{LOGIN_MODULES[mechanism]} required;",
+                CALLBACK_HANDLER: OAUTH_HANDLERS[0],
+                TOKEN_URL: self.tokens.token_file.as_uri(),
+            }
         replace_private(self.properties(user), "".join(f"{name}={value}\n" for name, value in rows.items()))
 
     def write_trust(self) -> None:

@@ -1,4 +1,4 @@
-"""Changes of the security during a run: certificates, authorities, passwords, and the ACL of one tenant.
+"""Changes of the security during a run: certificates, authorities, passwords, keys, and the ACL of one tenant.
 
 The steps follow each other in a fixed order, beside the other faults. No tenant except the one whose ACL is removed may
 notice them: the audit logs of the brokers show each denied operation.
@@ -21,6 +21,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.chaos.clients.login import LoginRefused, log_in
 from tests.chaos.journal import now
+from tests.chaos.key_rotation import KeyRotation
 from tests.chaos.plan import FAULT_FREE_SECONDS
 from tests.chaos.security import (
     ADMIN,
@@ -79,9 +80,13 @@ class SecurityFaults:
         self._injector = injector
         self._bootstrap = bootstrap(system.ports)
         self._stopped = asyncio.Event()
+        self.keys = KeyRotation(system, security, self._accepts, self.violations, self.delays, self.counters)
 
     async def run(self) -> None:
-        """Carry out steps until `stop`, and end the current one."""
+        """Carry out steps, and rotate keys beside them, until `stop`. End the current step."""
+        await asyncio.gather(self._carry_out_steps(), self.keys.run(self._stopped))
+
+    async def _carry_out_steps(self) -> None:
         await self._pause(FAULT_FREE_SECONDS)
         steps = (
             self.replace_certificates,
@@ -264,15 +269,23 @@ class SecurityFaults:
             raise
         return raw
 
+    async def _accepts(self, port: int, access: Access) -> bool | None:
+        """Log in at a broker. Return True if it accepts the credentials, None if it is not reachable."""
+        try:
+            session = await self._session(port, access)
+        except LoginRefused:
+            return False
+        if session is None:
+            return None
+        session.close()
+        return True
+
     async def _await_login(self, port: int, access: Access) -> bool:
         """Wait until a broker accepts a password. Return False after APPLIED_SECONDS_MAX: it may be down."""
         deadline = now() + APPLIED_SECONDS_MAX
         while now() < deadline:
-            with suppress(LoginRefused):
-                session = await self._session(port, access)
-                if session is not None:
-                    session.close()
-                    return True
+            if await self._accepts(port, access):
+                return True
             await asyncio.sleep(RETRY_SECONDS)
         return False
 

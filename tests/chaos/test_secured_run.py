@@ -22,7 +22,12 @@ async def test_secured_run_changes_its_security_and_has_no_violation(tmp_path: P
     assert outcome.findings.violations == []
     assert outcome.overloaded or outcome.findings.delays == []
     counters = outcome.findings.counters
-    for name in ("certificates replaced", "ACL removed and added", "operations denied to a user without ACLs"):
+    for name in (
+        "certificates replaced",
+        "ACL removed and added",
+        "brokers accept a new signing key",
+        "operations denied to a user without ACLs",
+    ):
         assert counters[f"security: {name}"] > 0, name
     assert counters["hostile: reading without rights"] > 0
     assert outcome.figures.transactions_committed > 0

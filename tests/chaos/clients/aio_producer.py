@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import IllegalOperation, KafkaError
 
+from odradek.client.security.credentials import BearerToken
 from tests.chaos.clients.common import (
     CALL_SECONDS,
     REQUEST_TIMEOUT_MS,
@@ -21,6 +23,9 @@ from tests.chaos.clients.common import (
 )
 from tests.sim.history import END, INFO, INIT, OK
 
+if TYPE_CHECKING:
+    from odradek.pipeline.cluster.access import Access
+
 BURST_SECONDS = 0.05
 END_SECONDS = 60.0
 CLOSE_SECONDS = 3.0
@@ -28,6 +33,23 @@ BACKOFF_SECONDS = 0.3
 UNSETTLED_MAX = 400
 FAILURES = (KafkaError, IllegalOperation, OSError, TimeoutError)
 """Failures of calls of aiokafka. IllegalOperation, which is no KafkaError: a failed send has ended the transaction."""
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Tokens of the file in the client properties."""
+
+    def __init__(self, credentials: BearerToken) -> None:
+        self._credentials = credentials
+
+    async def token(self) -> str:
+        return await self._credentials.source.token()
+
+
+def producer_settings(access: Access) -> dict[str, Any]:
+    """Return the addresses and the security of a producer. It can have a token."""
+    credentials = access.security.credentials
+    tokens = {"sasl_oauth_token_provider": Tokens(credentials)} if isinstance(credentials, BearerToken) else {}
+    return {**python_settings(access), **tokens}
 
 
 class Aio:
@@ -44,7 +66,7 @@ class Aio:
         number = self.client.new_incarnation()
         self.failed = False
         self.producer = AIOKafkaProducer(
-            **python_settings(spec.access),
+            **producer_settings(spec.access),
             client_id=spec.transactional_id or spec.process,
             acks="all",
             enable_idempotence=True,

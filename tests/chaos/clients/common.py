@@ -12,11 +12,17 @@ import os
 import sys
 import threading
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+import jwt
+
+from odradek.client.security.credentials import BearerToken
+from odradek.client.security.names import SECURITY_PROTOCOL
 from odradek.client.security.tls import context_of
+from odradek.client.security.tokens import TokenFile
 from odradek.pipeline.cluster.access import Access
 from tests.chaos.journal import Journal, expand, name_of
 from tests.sim.history import END, FAIL, INFO, INIT, OK, PRODUCE
@@ -99,7 +105,9 @@ def python_settings(access: Access) -> dict[str, Any]:
     security = access.security
     if security.tls is not None:
         settings |= {"security_protocol": security.protocol.name, "ssl_context": context_of(security.tls)}
-    if security.credentials is not None:
+    if isinstance(security.credentials, BearerToken):
+        settings["sasl_mechanism"] = security.credentials.mechanism  # the client adds the provider of its library
+    elif security.credentials is not None:
         own = access.confluent()
         settings |= {
             "sasl_mechanism": security.credentials.mechanism,
@@ -107,6 +115,26 @@ def python_settings(access: Access) -> dict[str, Any]:
             "sasl_plain_password": own["sasl.password"],
         }
     return settings
+
+
+def confluent_settings(access: Access) -> dict[str, Any]:
+    """Return the addresses and the security of a client of confluent-kafka. It can have a token."""
+    credentials = access.security.credentials
+    if not isinstance(credentials, BearerToken):
+        return access.confluent()
+    without_login = replace(access, properties={**access.properties, SECURITY_PROTOCOL: "SSL"})
+    return without_login.confluent() | {
+        SECURITY_PROTOCOL: access.security.protocol.name,
+        "sasl.mechanism": credentials.mechanism,
+        "oauth_cb": partial(_token, credentials),
+    }
+
+
+def _token(credentials: BearerToken, _config: str) -> tuple[str, float]:
+    """Return the token of the file, and the time at which it expires."""
+    assert isinstance(credentials.source, TokenFile)
+    token = credentials.source.path.read_text()
+    return token, float(jwt.decode(token, options={"verify_signature": False})["exp"])
 
 
 def _argument(value: Any) -> str:

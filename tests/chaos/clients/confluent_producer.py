@@ -19,6 +19,7 @@ from tests.chaos.clients.common import (
     TRANSACTION_TIMEOUT_MS,
     TRANSACTIONAL,
     Client,
+    confluent_settings,
 )
 from tests.sim.history import END, INFO, INIT, OK
 
@@ -30,7 +31,7 @@ FLUSH_SECONDS = 40.0
 def config(client: Client) -> dict[str, Any]:
     spec = client.spec
     settings: dict[str, Any] = {
-        **spec.access.confluent(),
+        **confluent_settings(spec.access),
         "client.id": spec.transactional_id or spec.process,
         "log_level": 0,
         "linger.ms": 2,

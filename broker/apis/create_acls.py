@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing, split_by
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import NewAcl
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -66,6 +67,7 @@ API: Final = Api(
     response=CreateAclsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     routing=Routing.CONTROLLER,
     splitting=split_by(("creations",), ("results",)),
     elements=lambda request: len(request.creations),

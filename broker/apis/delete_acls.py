@@ -20,6 +20,7 @@ from uuid import UUID
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Ordered, Routing, split_by
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.broker.requests.slices import collect, completed, visit_slices
 from odradek.broker.security.acl_filters import ACLS_PER_SLICE, filter_of
 from odradek.cluster.authorizer import AclOperation
@@ -135,6 +136,7 @@ API: Final = Api(
     response=DeleteAclsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     routing=Routing.CONTROLLER,
     splitting=split_by(("filters",), ("filter_results",)),
     elements=lambda request: len(request.filters),

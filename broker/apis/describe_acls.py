@@ -18,8 +18,9 @@ Version notes:
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.broker.requests.slices import collect, completed, visit_slices
 from odradek.broker.security.acl_filters import ACLS_PER_SLICE, filter_of
 from odradek.cluster.authorizer import AclOperation, Principal
@@ -41,7 +42,7 @@ Found = dict[tuple[ResourceType, str, PatternType], list[Acl]]
 
 
 def handle(
-    context: BrokerRequestContext, request: DescribeAclsRequest
+    context: QuorumRequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | Ordered[DescribeAclsResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -58,7 +59,7 @@ def handle(
     return _response([resource for resource, _ in _resources(found)])
 
 
-def _explanation(context: BrokerRequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def _explanation(context: QuorumRequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Return the decision about the operation that the filter names, with the deciding ACL."""
     wanted = filter_of(request)
     kind, colon, name = (wanted.principal or "").partition(":")
@@ -80,7 +81,7 @@ def _explanation(context: BrokerRequestContext, request: DescribeAclsRequest) ->
 
 
 async def _in_slices(
-    context: BrokerRequestContext, matches: Callable[[Acl], bool], acls: Sequence[Acl]
+    context: QuorumRequestContext, matches: Callable[[Acl], bool], acls: Sequence[Acl]
 ) -> DescribeAclsResponse:
     found: Found = {}
 
@@ -113,7 +114,7 @@ def _response(resources: list[DescribeAclsResource]) -> DescribeAclsResponse:
 
 
 def refuse(
-    context: BrokerRequestContext, request: DescribeAclsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: DescribeAclsRequest, error: ErrorCode, message: str | None
 ) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=error, error_message=message)
 
@@ -126,5 +127,6 @@ API: Final = Api(
     response=DescribeAclsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     acl="DESCRIBE on the cluster",
 )

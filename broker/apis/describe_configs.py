@@ -31,8 +31,9 @@ from odradek.broker.config.topics import (
     broker_synonyms,
     source_of,
 )
-from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.broker.requests.splitting import ELEMENT_CHARGE_BYTES_MIN
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.partitions.topics import invalid_name
@@ -54,12 +55,12 @@ RESOURCES_PER_PART: Final = 4
 ms."""
 
 
-def handle(context: BrokerRequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: QuorumRequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_resource(context, request, resource) for resource in request.resources])
 
 
 def _resource(
-    context: BrokerRequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: QuorumRequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         check_authorized(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
@@ -84,7 +85,7 @@ def _resource(
 
 
 def _topic(
-    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+    context: QuorumRequestContext, request: DescribeConfigsRequest, name: str
 ) -> list[DescribeConfigsResourceResult]:
     reason = invalid_name(name)
     if reason is not None:
@@ -111,7 +112,7 @@ def _listed_synonyms(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
 
 
 def _broker(
-    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+    context: QuorumRequestContext, request: DescribeConfigsRequest, name: str
 ) -> list[DescribeConfigsResourceResult]:
     defaults = context.node.metadata.image.config(RESOURCE_BROKER, "")
     if not name:
@@ -147,7 +148,7 @@ def _other(
 
 
 def _group(
-    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+    context: QuorumRequestContext, request: DescribeConfigsRequest, name: str
 ) -> list[DescribeConfigsResourceResult]:
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -191,7 +192,7 @@ def _refused(resource: DescribeConfigsResource, error: ErrorCode, message: str |
 
 
 def refuse(
-    context: BrokerRequestContext, request: DescribeConfigsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: DescribeConfigsRequest, error: ErrorCode, message: str | None
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_refused(resource, error, message) for resource in request.resources])
 
@@ -204,6 +205,7 @@ API: Final = Api(
     response=DescribeConfigsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     splitting=split_by(("resources",), ("results",), RESOURCES_PER_PART),
     parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * RESOURCES_PER_PART,
     acl="DESCRIBE_CONFIGS on the topic or the group, or on the cluster for brokers",

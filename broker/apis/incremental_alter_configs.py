@@ -22,6 +22,7 @@ from odradek.broker.apis.configs_of_listeners import check_certificates
 from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Remainder, Routing
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -75,6 +76,7 @@ API: Final = Api(
     response=IncrementalAlterConfigsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     routing=Routing.CONTROLLER,
     check=check,
     splitting=lambda _: PARTS,

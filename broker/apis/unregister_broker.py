@@ -13,6 +13,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -39,6 +40,7 @@ API: Final = Api(
     response=UnregisterBrokerResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

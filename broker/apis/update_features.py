@@ -25,6 +25,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import FeatureUpdate
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -90,6 +91,7 @@ API: Final = Api(
     response=UpdateFeaturesResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
     routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

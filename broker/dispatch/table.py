@@ -196,7 +196,17 @@ EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TA
 
 
 CONTROLLER_TABLE: Final[tuple[AnyApi, ...]] = tuple(
-    sorted((*QUORUM_APIS, alter_partition.API, api_versions.API, describe_cluster.API), key=lambda api: api.key)
+    sorted(
+        (
+            *QUORUM_APIS,
+            alter_partition.API,
+            api_versions.API,
+            describe_acls.API,
+            describe_cluster.API,
+            describe_configs.API,
+        ),
+        key=lambda api: api.key,
+    )
 )
 """The APIs of a node that is no broker. Its listeners serve those for controllers."""
 

@@ -15,6 +15,7 @@ from tests.support.configured_nodes import ConfiguredNodes, kafka_file
 from tests.support.jars import PREVIOUS
 from tests.support.kafka_tools import TOOLS
 from tests.support.ports import free_port
+from tests.support.tool_jvm import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,3 +100,26 @@ def test_broker_and_controller_properties_of_kafka_start_two_nodes(nodes: Config
     nodes.restart("broker")
     assert commit_and_read(f"localhost:{client_port}", 4) == [b"first", b"second"] * 2
     assert [nodes.stop(name) for name in ("broker", "controller")] == [0, 0]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_tools_of_kafka_read_and_change_the_cluster_by_a_controller(nodes: ConfiguredNodes, tmp_path: Path) -> None:
+    ports = {"client_port": free_port(), "controller_port": free_port()}
+    nodes.launch("broker", kafka_file("broker.properties", tmp_path / "broker", **ports))
+    nodes.launch("controller", kafka_file("controller.properties", tmp_path / "controller", **ports))
+    nodes.wait_ready(["broker", "controller"])
+    controller = ("--bootstrap-controller", f"localhost:{ports['controller_port']}")
+    node = ("--entity-type", "brokers", "--entity-name", "1")
+    for tool, arguments, printed in (
+        ("kafka-features", (*controller, "describe"), "Feature: metadata.version"),
+        (
+            "kafka-configs",
+            (*controller, *node, "--alter", "--add-config", "log.cleaner.threads=2"),
+            "Completed updating",
+        ),
+        ("kafka-configs", (*controller, *node, "--describe"), "log.cleaner.threads=2 "),
+        ("kafka-metadata-quorum", (*controller, "describe", "--status"), "LeaderId:"),
+    ):
+        done = run_tool(tool, *arguments)
+        assert printed in done.stdout, (tool, done.stdout, done.stderr)

@@ -92,7 +92,7 @@ def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
     elif name and not (name.isascii() and name.isdecimal() and len(name) <= NODE_ID_DIGITS_MAX):
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name[:100]}")
-    elif name and int(name) not in state.image.brokers:
+    elif name and int(name) not in state.image.brokers and int(name) not in state.image.controllers:
         raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
     names = [each for each, _, _ in resource.changes]
     if len(dict.fromkeys(names)) != len(names):

@@ -12,11 +12,26 @@ import pytest
 from odradek.broker.dispatch.table import API_NAMES
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.discovery import find_quorum
+from odradek.cluster.controller.messages.settings import ConfigOperation
+from odradek.cluster.metadata.image import RESOURCE_BROKER
+from odradek.protocol.acls import AclOperation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from odradek.protocol.messages.unregister_controller import UnregisterControllerRequest
+from odradek.protocol.messages.update_features import UpdateFeaturesRequest
 from odradek.runtime.tasks import Tasks
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.running_node import running
@@ -26,10 +41,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BROKERS, CONTROLLERS = 1, 2
+CLUSTER_OPERATIONS = 0b1111110100000
+"""All operations on the cluster (KIP-430): bit 5, and bits 7 to 12."""
 SERVED_BY_CONTROLLERS = {
     "ApiVersions", "DescribeCluster", "DescribeQuorum", "Fetch", "FetchSnapshot", "Vote", "BeginQuorumEpoch",
     "EndQuorumEpoch", "AlterPartition", "Envelope", "BrokerRegistration", "BrokerHeartbeat", "AllocateProducerIds",
-    "ControllerRegistration",
+    "ControllerRegistration", "CreateAcls", "DeleteAcls", "DescribeAcls", "DescribeConfigs", "IncrementalAlterConfigs",
+    "UnregisterBroker", "UnregisterController", "UpdateFeatures",
 }  # fmt: skip
 
 
@@ -47,7 +65,7 @@ async def controller_and_broker(directory: Path) -> AsyncIterator[NodeCluster]:
         await cluster.stop()
 
 
-async def test_controller_serves_nodes_and_descriptions_alone_and_is_not_offered_to_clients(tmp_path: Path) -> None:
+async def test_controller_serves_nodes_and_tools_of_controllers_and_is_not_offered_to_clients(tmp_path: Path) -> None:
     async with controller_and_broker(tmp_path) as cluster:
         versions = await cluster.call(1, ApiVersionsRequest("test", "1"), 3)
         apis = {API_NAMES[each.api_key] for each in versions.api_keys}
@@ -59,18 +77,48 @@ async def test_controller_serves_nodes_and_descriptions_alone_and_is_not_offered
         assert [(each.node_id, each.port) for each in metadata.brokers] == [(2, cluster.port(2))]
         brokers = await cluster.call(2, DescribeClusterRequest(endpoint_type=BROKERS), 1)
         assert [each.broker_id for each in brokers.brokers] == [2]
-        controllers = await cluster.call(1, DescribeClusterRequest(endpoint_type=CONTROLLERS), 1)
+        described = DescribeClusterRequest(endpoint_type=CONTROLLERS, include_cluster_authorized_operations=True)
+        controllers = await cluster.call(1, described, 1)
         assert [(each.broker_id, each.port) for each in controllers.brokers] == [(1, cluster.port(1))]
         assert (controllers.controller_id, controllers.cluster_id) == (1, CLUSTER_ID)
+        assert controllers.cluster_authorized_operations == CLUSTER_OPERATIONS
         for node_id, kind in ((1, BROKERS), (2, CONTROLLERS)):
             refused = await cluster.call(node_id, DescribeClusterRequest(endpoint_type=kind), 1)
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        refused = await cluster.call(1, DescribeClusterRequest(), 0)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST  # v0 has no endpoint type
         await broker_finds_voters_and_cluster_id(cluster)
         metrics = await asyncio.to_thread(scrape, cluster.nodes[1].metrics_port)
         assert {
             "kafka_controller_kafkacontroller_activecontrollercount 1.0",
             "kafka_controller_kafkacontroller_activebrokercount 1.0",
         } <= {*metrics}
+
+
+async def test_controller_serves_the_requests_of_tools(tmp_path: Path) -> None:
+    async with controller_and_broker(tmp_path) as cluster:
+        change = AlterableConfig("log.retention.ms", ConfigOperation.SET, "1000")
+        alteration = IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_BROKER, "1", [change])])
+        altered = await cluster.call(1, alteration, 1)
+        assert [each.error_code for each in altered.responses] == [ErrorCode.NONE]
+        request = DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_BROKER, "1", None)])
+        described = await cluster.call(1, request, 4)
+        assert ("node.id", "1") in {(each.name, each.value) for each in described.results[0].configs}
+        topic = (ResourceType.TOPIC, "t", PatternType.LITERAL)
+        acl = AclCreation(*topic, "User:a", "*", AclOperation.READ, Permission.ALLOW)
+        for sent, version in (
+            (CreateAclsRequest([acl]), 3),
+            (DescribeAclsRequest(), 3),
+            (DeleteAclsRequest([DeleteAclsFilter()]), 3),
+        ):
+            response = await cluster.call(1, sent, version)
+            [result] = getattr(response, "results", None) or getattr(response, "filter_results", None) or [response]
+            assert result.error_code == ErrorCode.SECURITY_DISABLED
+        assert (await cluster.call(1, UpdateFeaturesRequest(), 2)).error_code == ErrorCode.NONE
+        unregistered = await cluster.call(1, UnregisterBrokerRequest(99), 0)
+        assert unregistered.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        unregistered = await cluster.call(1, UnregisterControllerRequest(1), 0)
+        assert unregistered.error_code == ErrorCode.INVALID_REQUEST
 
 
 def scrape(port: int) -> list[str]:

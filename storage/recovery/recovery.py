@@ -164,6 +164,8 @@ class Recovery:
             )
             loaded.truncation_mark.set()
             segment.truncate_file(scan.position)
+        if start == 0:
+            segment.replace_txn_index()
         if segment is loaded.segments.active:
             segment.write_last()
         else:

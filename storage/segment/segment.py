@@ -80,6 +80,8 @@ class Segment:
         self._txn_file: File | None = None
         self._txn_file_behind = False
         """True if `.txnindex` lacks entries of `txn_index`, because no descriptor or memory was left."""
+        self._derives_txn_index = False
+        """True while recovery derives `txn_index` from the whole log file. `.txnindex` stays unchanged meanwhile."""
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
         self.first_batch_timestamp: int | None = None  # None until the first batch was written or read
@@ -184,6 +186,9 @@ class Segment:
         Raises:
             OSError: The write fails.
         """
+        if self._derives_txn_index:
+            self.txn_index.append(entry)
+            return
         try:
             if self._txn_file_behind:
                 self.rewrite_txn_index()
@@ -495,7 +500,10 @@ class Segment:
         return max((header.last_offset + 1 for _, header, _ in scan), default=self.base_offset)
 
     def reset_indexes(self) -> None:
-        """Drop the indexes and all other state derived from the log file, before recovery rebuilds it."""
+        """Drop the indexes and all other state derived from the log file, before recovery rebuilds it.
+
+        The caller calls `replace_txn_index` after recovery has read the batches.
+        """
         self.offset_index = OffsetIndex(self.base_offset)
         self.time_index = TimeIndex(self.base_offset)
         self.txn_index = TxnIndex(self.base_offset)
@@ -505,7 +513,29 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.drop_recent()
         self._close_txn_file()
-        self._disk.remove(self.path(names.TXN_INDEX_SUFFIX))
+        self._derives_txn_index = True
+
+    def replace_txn_index(self) -> None:
+        """Make the content of `.txnindex` that of the entries that recovery has derived, in one durable step.
+
+        1. A start finds a damaged index of a segment below the recovery point, and recovers all later segments, too.
+        2. The process ends during that recovery, or the power fails soon after it.
+        3. The next start finds no damage, and trusts all index files below the recovery point.
+
+        If `.txnindex` lacked an entry then, consumers with read_committed would receive records of an aborted
+        transaction. If no descriptor or memory is left, the file stays, and the next entry or `seal` writes it.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
+        self._derives_txn_index = False
+        path, content = self.path(names.TXN_INDEX_SUFFIX), self.txn_index.encode()
+        before = self._disk.read_file(path) if self._disk.exists(path) else b""
+        if before != content:
+            try:
+                self._disk.replace_file_now(path, content)
+            except ResourcesExhausted:
+                self._txn_file_behind = True
 
     def rewrite_txn_index(self) -> None:
         """Make the content of `.txnindex` that of the entries in memory.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 from asyncio import sleep
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
 from odradek.broker.quorum.snapshots import SnapshotFiles, SnapshotFileWriter
 from odradek.cluster.raft.log_view import SNAPSHOTS_KEPT
-from odradek.cluster.raft.messages import EpochEnd
+from odradek.cluster.raft.messages import EpochEnd, Standing
 from odradek.cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.batch import iter_batches, verify_crc
@@ -72,13 +73,16 @@ class PartitionRaftStorage:
         snapshots = [snapshot for snapshot in self._snapshots.complete() if await self._is_valid(snapshot)]
         newest = snapshots[-1] if snapshots else EpochEnd(0, 0)
         complete = await self._truncate_damage()
-        if newest.end_offset > self._log.log_end_offset or not await self._begin_at(snapshots):
+        diverges = not await self._contains(newest)
+        if newest.end_offset > self._log.log_end_offset or diverges or not await self._begin_at(snapshots):
             # Either the log was truncated below the snapshot, or:
             # 1. A snapshot arrived from the leader and was finished.
-            # 2. The power failed before `restart_at` let the log begin at its end.
+            # 2. The process ended before `restart_at` let the log begin at its end.
             if newest.end_offset == 0:
                 self._fail_if_sole_voter("begins after a snapshot that is missing or damaged")
-                complete = False
+            if newest.end_offset == 0 or diverges:
+                complete = False  # if it diverges: no checksum covers the epoch of the compared batch
+                await self._save_lost()
             await self.restart_at(newest)
         durable = self._logs.durable_at_stop(CLUSTER_METADATA, 0)
         if max(newest.end_offset, self._log.log_end_offset) < durable:
@@ -133,7 +137,14 @@ class PartitionRaftStorage:
             if not headers:
                 break
             offset = headers[-1].last_offset + 1
+        await self._save_lost()
         await self.truncate_to(offset)
+
+    async def _save_lost(self) -> None:
+        """Save that this voter has lost entries, before they are removed: a start after a crash finds no damage."""
+        state = self.load_hard_state()
+        if state is not None and state.standing is Standing.ORDINARY:
+            await self.save_hard_state(replace(state, standing=Standing.LOST))
 
     async def _begin_at(self, snapshots: Sequence[EpochEnd]) -> bool:
         """Let the log begin at the end of a snapshot, or at 0. Return False if no valid snapshot reaches its start."""
@@ -145,6 +156,24 @@ class PartitionRaftStorage:
             return False
         self.set_high_watermark(adjoining[-1].end_offset)
         await self.forget_before(adjoining[-SNAPSHOTS_KEPT:][0])
+        return True
+
+    async def _contains(self, snapshot: EpochEnd) -> bool:
+        """Return False if the entry before the end of the snapshot, or the first one of the log, is not committed.
+
+        1. A deposed leader has more uncommitted entries than the snapshot of the new leader covers.
+        2. It receives that snapshot, and its process ends before `restart_at`.
+        3. Its log ends behind the snapshot, but has other entries below the end of the snapshot.
+
+        Another leader, whose log begins earlier, would then demand a truncation below the snapshot (LostCommitted).
+        """
+        offset = max(snapshot.end_offset - 1, self._log.log_start_offset)
+        if self._sole_voter or snapshot.end_offset == 0 or offset >= self._log.log_end_offset:
+            return True  # the log of a sole voter never diverges
+        for header, _ in iter_batches(await self.read(offset, self._log.log_end_offset, 1)):
+            if offset < snapshot.end_offset:
+                return header.leader_epoch == snapshot.epoch
+            return header.leader_epoch >= snapshot.epoch
         return True
 
     def _fail_if_sole_voter(self, problem: str) -> None:

@@ -40,6 +40,10 @@ GUARD_S = 20
 CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
 
 
+class ProcessEnded(Exception):
+    """The process of the node ends."""
+
+
 class Replica:
     """The directory of one replica. `reopened` returns the replica after a clean or unclean shutdown."""
 
@@ -197,6 +201,46 @@ async def test_log_restarts_at_a_leaders_snapshot_after_a_power_failure(tmp_path
     assert (last.log_start_offset, last.log_end_offset, list(last.snapshots())) == (100, 102, [snapshot])
 
 
+@pytest.mark.parametrize("reopened_before", [False, True])
+async def test_log_with_uncommitted_entries_behind_a_leaders_snapshot_restarts_there(
+    tmp_path: Path, *, reopened_before: bool
+) -> None:
+    """The process of a deposed leader ends between the end of the snapshot and `restart_at`.
+
+    `reopened_before`: an earlier version has let the log begin at the end of the snapshot, with uncommitted entries.
+    """
+    replica = Replica(tmp_path)
+    await replica.append(3)
+    await replica.commit(3)
+    await replica.append(17, epoch=3)
+    snapshot = await replica.snapshot(10, epoch=5)
+    await replica.logs.checkpoint_recovery_points()
+    if reopened_before:
+        replica.storage.set_high_watermark(snapshot.end_offset)
+        await replica.storage.forget_before(snapshot)
+        await replica.logs.checkpoint_log_starts()
+    again = replica.reopened().storage
+    assert not await again.open()
+    assert (again.log_start_offset, again.log_end_offset, list(again.epochs())) == (10, 10, [])
+    assert list(again.snapshots()) == [snapshot]
+
+
+async def test_log_that_contains_its_snapshot_stays(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(3)
+    await replica.append(4, epoch=3)
+    await replica.append(2, epoch=5)
+    await replica.commit(9)
+    for end_offset, epoch in ((3, 1), (7, 3)):
+        await replica.snapshot(end_offset, epoch)
+    again = replica.reopened()
+    assert await again.storage.open()
+    assert (again.storage.log_start_offset, again.storage.log_end_offset) == (3, 9)
+    await again.snapshot(9, 5)
+    assert await (last := again.reopened().storage).open()
+    assert (last.log_start_offset, last.log_end_offset) == (7, 9)
+
+
 async def test_restart_at_a_snapshot_removes_the_log_and_all_other_snapshots(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
@@ -274,6 +318,44 @@ async def test_log_is_truncated_at_its_first_damaged_batch(tmp_path: Path, posit
     again = Replica(tmp_path).storage
     assert not await again.open()
     assert again.log_end_offset <= int(10 * position)
+
+
+@pytest.mark.parametrize("damaged", ["log", "snapshots"])
+async def test_voter_that_ends_after_the_truncation_of_damage_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    """The next start finds no damage. Without the standing, the voter would elect a leader without its entries."""
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.storage.save_hard_state(HardState(1, 2, -1))
+    if damaged == "snapshots":
+        await replica.commit(10)
+        first = await replica.snapshot(4)
+        second = await replica.snapshot(8)
+        await replica.storage.forget_before(first)
+        await replica.logs.checkpoint_log_starts()
+        for snapshot in (first, second):
+            (replica.folder / file_name(snapshot)).unlink()
+    replica.logs.close(clean=True)
+    if damaged == "log":
+        content = bytearray(replica.log_file.read_bytes())
+        content[len(content) * 7 // 10 - 2] ^= 0x40  # in a record: only its checksum shows that
+        replica.log_file.write_bytes(content)
+    again = Replica(tmp_path)
+    method = "truncate_to" if damaged == "log" else "restart_at"
+    removal = getattr(again.storage, method)
+
+    async def remove_and_end(argument: Any) -> None:
+        await removal(argument)
+        raise ProcessEnded
+
+    monkeypatch.setattr(again.storage, method, remove_and_end)
+    with pytest.raises(ProcessEnded):
+        await again.storage.open()
+    last = again.reopened().storage
+    await last.open()
+    assert last.log_end_offset < 10
+    assert last.load_hard_state() == HardState(1, 2, -1, Standing.LOST)
 
 
 async def test_damaged_snapshot_is_renamed_and_the_older_one_is_used(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.sim.history import (
     Operation,
     Partition,
 )
+from tests.sim.options.tenants import BOB_GROUP
 
 OUTPUT: Final = re.compile(rb"^\d{8}<([^:>]+):(\d+):(\d+)>")
 """Value of a copy: `number<group:partition:offset of the copied record>`."""
@@ -126,7 +127,7 @@ def check_offsets_monotonic(evidence: Evidence) -> Iterator[str]:
     """I7: committed offsets never decrease.
 
     Exception: a commit that its member repeated or gave up may take effect after a later commit that overlapped it in
-    time.
+    time, or that the second honest tenant sent after it.
     """
     groups = evidence.groups
     if groups is None:
@@ -139,7 +140,9 @@ def check_offsets_monotonic(evidence: Evidence) -> Iterator[str]:
         before: Committed | None = None
         for change in changes:
             if before is not None and (change.offset is None or change.offset < (before.offset or 0)):
-                late = change.producer_id < 0 and _overlap(commits, place, change.offset, before.offset)
+                late = change.producer_id < 0 and (
+                    _overlap(commits, place, change.offset, before.offset) or _is_unresolved(evidence, change)
+                )
                 if late:
                     evidence.count("commits that arrived late")
                 elif place[0] in exposed:
@@ -150,6 +153,12 @@ def check_offsets_monotonic(evidence: Evidence) -> Iterator[str]:
                         f"(record {before.record})"
                     )
             before = change
+
+
+def _is_unresolved(evidence: Evidence, change: Committed) -> bool:
+    """Return True if `change` is a commit of the second honest tenant that had no response."""
+    tenants = evidence.tenants
+    return tenants is not None and change.place[0] == BOB_GROUP and change.offset in tenants.unresolved
 
 
 Commits = dict[tuple[Place, int], list[Operation]]

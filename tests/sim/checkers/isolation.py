@@ -40,6 +40,8 @@ class TenantEvidence:
     intrusions: list[Intrusion] = field(default_factory=list)
     sent: dict[int, None] = field(default_factory=dict)
     """All offsets that the owner of the group has sent in commits."""
+    unresolved: dict[int, None] = field(default_factory=dict)
+    """Offsets of commits without a response. Such a commit may take effect after a later one."""
     is_committed: bool = False
     fetched: list[int] = field(default_factory=list)
     """Offsets that the owner received, from its first acknowledged commit on."""

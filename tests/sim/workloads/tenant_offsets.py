@@ -48,7 +48,11 @@ class OffsetOwner(Client):
         offset, self._next = self._next, self._next + 1
         self._evidence.sent[offset] = None
         topic = OffsetCommitRequestTopic(TENANT_TOPICS[0], partitions=[OffsetCommitRequestPartition(0, offset)])
-        response = await self.call(OffsetCommitRequest(BOB_GROUP, topics=[topic]), COMMIT_VERSION, node)
+        try:
+            response = await self.call(OffsetCommitRequest(BOB_GROUP, topics=[topic]), COMMIT_VERSION, node)
+        except OSError:
+            self._evidence.unresolved[offset] = None
+            raise
         if response.topics[0].partitions[0].error_code == NONE:
             self._evidence.is_committed = True
         else:

@@ -17,14 +17,16 @@ from tests.sim.checkers.acls import (
     acl_findings,
     is_allowed,
 )
-from tests.sim.checkers.evidence import Evidence
+from tests.sim.checkers.evidence import Evidence, GroupEvidence
+from tests.sim.checkers.group_log import Committed
+from tests.sim.checkers.groups import check_offsets_monotonic
 from tests.sim.checkers.isolation import Intrusion, TenantEvidence, check_isolation, tenant_findings
 from tests.sim.checkers.metadata_log import CONFIG, QUOTA, REMOVE_TOPIC, SCRAM, Setting
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.cluster.users import client_id_of, first_credentials, user_of
 from tests.sim.history import History
 from tests.sim.options.run_options import generate_options
-from tests.sim.options.tenants import ADMIN, ALICE, BOB
+from tests.sim.options.tenants import ADMIN, ALICE, BOB, BOB_GROUP
 from tests.sim.run import run_seed
 from tests.sim.workloads.encode import encode_batch
 
@@ -186,6 +188,18 @@ def test_security_leaves_all_other_options() -> None:
             assert replace(secured, security=None) == plain
             assert (secured.security is None) is plain.lossy
             assert generate_options(seed, brokers=brokers, hostile=True, security=True).security is None
+
+
+@pytest.mark.parametrize(("unresolved", "findings"), [((), 1), ((1,), 0), ((2,), 1)])
+def test_lower_offset_of_a_tenant_is_a_finding_unless_its_commit_had_no_response(
+    unresolved: tuple[int, ...], findings: int
+) -> None:
+    place = (BOB_GROUP, "bob-orders", 0)
+    changes = [Committed(place, 2, record=0, producer_id=-1), Committed(place, 1, record=1, producer_id=-1)]
+    groups = GroupEvidence((), (), changes={place: changes})
+    tenants = TenantEvidence(unresolved=dict.fromkeys(unresolved))
+    found = list(check_offsets_monotonic(Evidence(History(), {}, groups=groups, tenants=tenants)))
+    assert len(found) == findings
 
 
 def test_run_with_acls_has_no_finding_and_reaches_its_events() -> None:

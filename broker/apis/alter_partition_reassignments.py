@@ -6,7 +6,7 @@ Behavior:
 * A null list of replicas cancels the reassignment in progress, or is refused with NO_REASSIGNMENT_IN_PROGRESS.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED for the whole request; other errors per partition.
+* CLUSTER_AUTHORIZATION_FAILED for the whole request and for each partition; other errors per partition.
 
 Version notes:
 * v1 can forbid changes of the replication factor (KIP-860).
@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionResult
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -72,7 +72,16 @@ def _topics(results: Iterable[PartitionResult]) -> list[ReassignableTopicRespons
 def refuse(
     context: QuorumRequestContext, request: AlterPartitionReassignmentsRequest, error: ErrorCode, message: str | None
 ) -> AlterPartitionReassignmentsResponse:
-    return AlterPartitionReassignmentsResponse(error_code=error, error_message=message)
+    # Kafka's AdminClient takes the error from the partitions alone. Without them, it fails with "too less results".
+    return AlterPartitionReassignmentsResponse(
+        error_code=error,
+        error_message=message,
+        responses=_topics(
+            PartitionResult(topic.name, partition.partition_index, error, message)
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+    )
 
 
 API: Final = Api(
@@ -84,6 +93,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=split_by(("topics", "partitions"), ("responses", "partitions")),
     elements=lambda request: sum(len(topic.partitions) for topic in request.topics),
     acl="ALTER on the cluster",
 )

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import (
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
@@ -23,6 +24,11 @@ from odradek.cluster.controller.messages.topics import (
 )
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -131,6 +137,19 @@ async def test_delete_topics_by_name_and_by_id() -> None:
         (None, E.INVALID_REQUEST),
         ("twice", E.INVALID_REQUEST),
     ]
+
+
+async def test_refused_reassignment_has_the_error_for_each_partition() -> None:
+    topics = [ReassignableTopic("a", [ReassignablePartition(0), ReassignablePartition(2)]), ReassignableTopic("b")]
+    request, api = AlterPartitionReassignmentsRequest(topics=topics), alter_partition_reassignments.API
+    response = api.refuse(context(1, image()), request, E.CLUSTER_AUTHORIZATION_FAILED, "denied")
+    assert response is not None
+    assert response.error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    assert [
+        (topic.name, partition.partition_index, partition.error_code, partition.error_message)
+        for topic in response.responses
+        for partition in topic.partitions
+    ] == [("a", index, E.CLUSTER_AUTHORIZATION_FAILED, "denied") for index in (0, 2)]
 
 
 CLUSTER_DELETE, DELETE, DESCRIBE = (

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from odradek.client.errors import check
+from odradek.client.admin.status import describe_brokers
+from odradek.client.errors import ClientError, check
 from odradek.client.network.connection import SOFTWARE_NAME, SOFTWARE_VERSION
 from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -58,6 +59,18 @@ async def update_feature(
 
 
 async def unregister_broker(cluster: Cluster, node_id: int) -> None:
-    """Remove the registration of a broker that does not run. Raise Refused."""
+    """Remove the registration of a fenced broker.
+
+    A controller accepts the request for a running broker, too. A running broker of Odradek registers again immediately.
+    One of Apache Kafka sends heartbeats that fail, and does not serve its partitions until its restart.
+
+    Raises:
+        ClientError: The broker is not fenced. Nothing was changed.
+        Refused: The controller refused the request.
+    """
+    _, brokers = await describe_brokers(cluster)
+    if any(broker.node_id == node_id and not broker.fenced for broker in brokers):
+        problem = f"broker {node_id} is not fenced, so it was not unregistered"
+        raise ClientError(problem, "stop it, wait until odradek status shows it as fenced, and repeat the command")
     response = await cluster.request_any(UnregisterBrokerRequest(broker_id=node_id))
     check(response.error_code, f"broker {node_id} was not unregistered", response.error_message)

@@ -102,9 +102,11 @@ def unregister(
     node_id: Annotated[int, typer.Argument(help="Node id of the broker.", autocompletion=completion.brokers)],
     as_json: Json = False,
 ) -> None:
-    """Remove the registration of a broker that will not return. It must not run.
+    """Remove the registration of a fenced broker that will not return.
 
-    Move its replicas to other brokers first: odradek partitions reassign.
+    Before that, move its replicas to other brokers (odradek partitions reassign)
+    and stop it. It is fenced after broker.session.timeout.ms at the latest, and
+    the command refuses it until then.
 
     Example:
 

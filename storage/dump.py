@@ -304,11 +304,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", action="store_true", help="include the records of each batch")
     options = parser.parse_args(arguments)
     disk = OsDisk()
+    dumped: list[Entry] = []
     try:
-        dumped = [
-            {"file": path, "entries": list(dump_file(disk, path, records=options.records))} for path in options.files
-        ]
-    except (ValueError, OSError) as error:
+        for path in options.files:
+            try:
+                dumped.append({"file": path, "entries": list(dump_file(disk, path, records=options.records))})
+            except OSError as error:
+                sys.stderr.write(f"{path} cannot be read: {error.strerror or error}\n")
+                return 1
+    except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     finally:

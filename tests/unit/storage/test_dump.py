@@ -88,4 +88,4 @@ def test_command_fails_for_a_file_of_unknown_kind(tmp_path: Path, capsys: pytest
     assert main([str(notes)]) == 1
     assert "unknown kind of file" in capsys.readouterr().err
     assert main([str(tmp_path / f"{0:020d}.log")]) == 1
-    assert "No such file" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"{tmp_path}/{0:020d}.log cannot be read: No such file or directory\n"

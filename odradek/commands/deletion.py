@@ -9,7 +9,7 @@ import typer
 from odradek import client
 from odradek.commands import completion
 from odradek.commands.offset_targets import parse_scope
-from odradek.commands.options import Json
+from odradek.commands.options import INT64_MAX, Json
 from odradek.commands.outputs import Output
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.target import Target, on_cluster
@@ -42,7 +42,9 @@ def delete(
             autocompletion=completion.topics,
         ),
     ],
-    before: Annotated[int | None, typer.Option("--before", help="Delete records before this offset.", min=0)] = None,
+    before: Annotated[
+        int | None, typer.Option("--before", help="Delete records before this offset.", min=0, max=INT64_MAX)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all committed records.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 from odradek import client
 from odradek.commands import completion
 from odradek.commands.offset_targets import parse_number
-from odradek.commands.options import Json, parse_pair
+from odradek.commands.options import INT16_MAX, INT32_MAX, Json, parse_pair
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
@@ -81,7 +81,7 @@ def change(target: Target, text: str, kind: client.UpgradeType, *, dry_run: bool
     """Change the level of a feature, and print the result."""
     with exit_on_client_error():
         feature, number = parse_pair(text, "feature")
-        level = parse_number(number, "level")
+        level = parse_number(number, "level", 0, INT16_MAX)
     run(target, lambda cluster: client.update_feature(cluster, feature, level, kind, validate_only=dry_run))
     if as_json:
         output = UPGRADED if kind is client.UpgradeType.UPGRADE else DOWNGRADED
@@ -99,7 +99,9 @@ def of_brokers() -> None:
 @on_cluster
 def unregister(
     target: Target,
-    node_id: Annotated[int, typer.Argument(help="Node id of the broker.", autocompletion=completion.brokers)],
+    node_id: Annotated[
+        int, typer.Argument(help="Node id of the broker.", autocompletion=completion.brokers, min=0, max=INT32_MAX)
+    ],
     as_json: Json = False,
 ) -> None:
     """Remove the registration of a fenced broker that will not return.

@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 # Typer has no public names for the conversion of values.
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer.core import _TyperParameter
@@ -18,8 +20,8 @@ from typer.core import _TyperParameter
 if TYPE_CHECKING:
     from typer._click.core import Context
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""Integers in the usual form. 64 bits have at most 19 digits."""
+INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+"""Integers in the usual form."""
 DECIMAL = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]{1,19})?")
 """Numbers without an exponent."""
 
@@ -34,16 +36,20 @@ class LateParam(RuntimeParam):
         if isinstance(self.annotation, type) and isinstance(value, self.annotation):
             return value
         info = self.parameter_info
-        if (number := self._number(value, self.annotation)) is not None:
+        try:
+            number = self._number(value, self.annotation)
+            numbers = [self._number(each, int) for each in value] if self.annotation == list[int] else []
+        except typer.BadParameter as error:
+            error.ctx, error.param = ctx, param
+            raise
+        if number is not None:
             return number
         if self.annotation is Path and not info.exists and not info.resolve_path and info.file_okay and info.dir_okay:
             return Path(value)
         if self.annotation == list[str]:
             return list(value)
-        if self.annotation == list[int]:
-            numbers = [self._number(each, int) for each in value]
-            if None not in numbers:
-                return numbers
+        if self.annotation == list[int] and None not in numbers:
+            return numbers
         if isinstance(self.annotation, type) and issubclass(self.annotation, StrEnum):
             known = {str(each): each for each in self.annotation}
             if value in known:
@@ -51,7 +57,10 @@ class LateParam(RuntimeParam):
         return build_runtime_param(self.descriptor).coerce(value, param=param, ctx=ctx)
 
     def _number(self, text: Any, wanted: Any) -> int | float | None:
-        """Convert a number of this type. Return None if Typer must convert it, or refuse it with its message."""
+        """Convert a number of this type. Return None if Typer must convert it, or refuse it with its message.
+
+        Raise typer.BadParameter if the number is out of the range of the parameter.
+        """
         info = self.parameter_info
         number: int | float
         if not isinstance(text, str):
@@ -62,8 +71,16 @@ class LateParam(RuntimeParam):
             number = float(text)
         else:
             return None
-        below, above = info.min is not None and number < info.min, info.max is not None and number > info.max
-        return None if below or above else number
+        if (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
+            raise typer.BadParameter(f"{text} is not {range_of(info.min, info.max)}")
+        return number
+
+
+def range_of(low: float | None, high: float | None) -> str:
+    """Return the permitted range of a number as text."""
+    if low is None:
+        return f"a number up to {high}"
+    return f"a number from {low} on" if high is None else f"a number from {low} to {high}"
 
 
 def convert_late() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek import client
+from odradek.commands.options import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,14 +28,16 @@ def parse_scope(topics: Sequence[str]) -> dict[str, list[int]]:
     whole = []
     for topic in topics:
         name, _, indexes = topic.partition(":")
-        scope.setdefault(name, []).extend(parse_number(text, "partition") for text in indexes.split(",") if indexes)
+        scope.setdefault(name, []).extend(
+            parse_number(text, "partition", 0, INT32_MAX) for text in indexes.split(",") if indexes
+        )
         if not indexes:
             whole.append(name)
     return {name: [] if name in whole else indexes for name, indexes in scope.items()}
 
 
 def parse_moment_ms(text: str) -> int:
-    """Parse an ISO 8601 time into milliseconds since 1970. A time without a UTC offset is in UTC.
+    """Parse an ISO 8601 time into milliseconds since 1970; 0 if it is before 1970. A time without UTC offset is in UTC.
 
     Raise InvalidArgument if the text is not such a time.
     """
@@ -43,11 +46,11 @@ def parse_moment_ms(text: str) -> int:
     except ValueError as error:
         problem = f"--to-datetime {text}: expected a time such as 2026-11-21T17:42:00.000"
         raise client.InvalidArgument(problem) from error
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return since_1970_ms(time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 def parse_duration_ms(text: str) -> int:
-    """Parse an ISO 8601 duration. Return the time that long before now, in milliseconds since 1970.
+    """Parse an ISO 8601 duration. Return the time that long before now, in milliseconds since 1970, at least 0.
 
     Raise InvalidArgument if the text is not a duration, or if the time is before the year 1.
     """
@@ -57,11 +60,16 @@ def parse_duration_ms(text: str) -> int:
     weeks, days, hours, minutes, seconds = (float(part or 0) for part in matched.groups())
     try:
         ago = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return int((datetime.now(UTC) - ago).timestamp() * 1000)
+        return since_1970_ms(datetime.now(UTC) - ago)
     except OverflowError as error:
         raise client.InvalidArgument(
             f"--by-duration {text}: the start is before the year 1; use a shorter duration"
         ) from error
+
+
+def since_1970_ms(time: datetime) -> int:
+    """Return milliseconds since 1970, at least 0: negative times in a ListOffsets request select ends of the log."""
+    return max(0, int(time.timestamp() * 1000))
 
 
 def read_offsets(path: str) -> dict[client.TopicPartition, int]:
@@ -78,8 +86,8 @@ def read_offsets(path: str) -> dict[client.TopicPartition, int]:
                 origin = f"{path}, line {number}"
                 if len(row) != FILE_COLUMNS:
                     raise client.InvalidArgument(f"{origin}: expected topic,partition,offset")
-                key = client.TopicPartition(row[0].strip(), parse_number(row[1], origin))
-                offsets[key] = parse_number(row[2], origin)
+                key = client.TopicPartition(row[0].strip(), parse_number(row[1], f"{origin}: partition", 0, INT32_MAX))
+                offsets[key] = parse_number(row[2], f"{origin}: offset", -INT64_MAX, INT64_MAX)
     except OSError as error:
         raise client.InvalidArgument(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -87,9 +95,12 @@ def read_offsets(path: str) -> dict[client.TopicPartition, int]:
     return offsets
 
 
-def parse_number(text: str, origin: str) -> int:
-    """Parse an integer. Raise InvalidArgument, with `origin` in its message, if the text is not one."""
+def parse_number(text: str, origin: str, low: int, high: int) -> int:
+    """Parse an integer from `low` to `high`. Raise InvalidArgument, with `origin` in its message, for other texts."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError as error:
         raise client.InvalidArgument(f"{origin} {text}: expected a number") from error
+    if not low <= number <= high:
+        raise client.InvalidArgument(f"{origin} {text}: expected a number from {low} to {high}")
+    return number

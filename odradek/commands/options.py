@@ -10,6 +10,8 @@ import typer
 from odradek import client
 from odradek.commands.target import DIRECTORY_VARIABLE
 
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+"""Largest numbers in the fields of Kafka's requests."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Directory = Annotated[
     Path,

@@ -12,7 +12,7 @@ import typer
 from odradek import client
 from odradek.commands import completion
 from odradek.commands.offset_targets import parse_number, parse_scope
-from odradek.commands.options import Json
+from odradek.commands.options import INT32_MAX, Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
@@ -56,7 +56,7 @@ Scope = Annotated[
 def add(
     target: Target,
     topic: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=completion.topics)],
-    count: Annotated[int, typer.Argument(help="Number of partitions that the topic has then.", min=1)],
+    count: Annotated[int, typer.Argument(help="Number of partitions that the topic has then.", min=1, max=INT32_MAX)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate the change only.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -153,7 +153,9 @@ def reassign(
         return
     with exit_on_client_error():
         wanted = parse_scope(scope or [])
-        nodes = [parse_number(text, "broker") for text in (replicas or brokers or "").split(",") if text]
+        option = "--brokers" if replicas is None else "--replicas"
+        listed = (replicas or brokers or "").split(",")
+        nodes = [parse_number(text, option, 0, INT32_MAX) for text in listed if text]
         from_file = None if file is None else read_plan(file)
 
     async def move(cluster: Cluster) -> Plan:
@@ -210,11 +212,15 @@ def read_plan(path: Path) -> Plan:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["partitions"]
         return {
-            client.TopicPartition(str(row["topic"]), int(row["partition"])): [int(node) for node in row["replicas"]]
+            client.TopicPartition(
+                str(row["topic"]), parse_number(row["partition"], f"{path}: partition", 0, INT32_MAX)
+            ): [parse_number(node, f"{path}: replica", 0, INT32_MAX) for node in row["replicas"]]
             for row in rows
         }
     except OSError as error:
         raise client.InvalidArgument(f"{path}: {error.strerror}") from error
+    except client.InvalidArgument:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise client.InvalidArgument(
             f'{path}: expected {{"partitions": [{{"topic": ..., "partition": ..., "replicas": [...]}}]}}'

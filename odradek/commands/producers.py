@@ -9,7 +9,7 @@ import typer
 
 from odradek import client
 from odradek.commands import completion
-from odradek.commands.options import Json
+from odradek.commands.options import INT32_MAX, Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
 from odradek.commands.rows import row_of
@@ -36,7 +36,10 @@ CLIENTS = Output("producers clients", ("partition", "client_id", "client_host", 
 EXPIRED = Output("producers expire", more=("topic", "selected", "removed", "message"), shape=Shape.OBJECT)
 
 TopicName = Annotated[str, typer.Argument(help="Topic.", metavar="TOPIC", autocompletion=completion.topics)]
-PartitionIndex = Annotated[int | None, typer.Option("--partition", "-p", help="Partition; without it, all partitions.")]
+PartitionIndex = Annotated[
+    int | None,
+    typer.Option("--partition", "-p", help="Partition; without it, all partitions.", min=0, max=INT32_MAX),
+]
 
 
 @app.callback()

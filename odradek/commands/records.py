@@ -14,7 +14,8 @@ import typer
 from odradek import client
 from odradek.commands import completion
 from odradek.commands.content import BASE64, bytes_of, json_of, json_of_headers
-from odradek.commands.options import Json
+from odradek.commands.offset_targets import parse_number
+from odradek.commands.options import INT32_MAX, INT64_MAX, Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.record_lines import LineFormat, lines_of, parse_header
 from odradek.commands.requests import exit_on_client_error, run
@@ -56,7 +57,9 @@ TransactionalId = Annotated[
 def consume(
     target: Target,
     topic: Topic,
-    partition: Annotated[list[int] | None, typer.Option(help="Print only this partition.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Print only this partition.", min=0, max=INT32_MAX)
+    ] = None,
     start: Annotated[
         str, typer.Option("--from", help="Start at earliest, latest or an offset.", metavar="POSITION")
     ] = "earliest",
@@ -112,7 +115,7 @@ def parse_start(text: str) -> int:
         case "latest":
             return client.LATEST
         case offset if offset.isascii() and offset.isdecimal():
-            return int(offset)
+            return parse_number(offset, "--from", 0, INT64_MAX)
         case other:
             raise client.InvalidArgument(f"--from {other}: expected earliest, latest or an offset")
 
@@ -167,7 +170,9 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option(help="Partition of all records.", show_default="by hash of the key, or round robin"),
+        typer.Option(
+            help="Partition of all records.", show_default="by hash of the key, or round robin", min=0, max=INT32_MAX
+        ),
     ] = None,
     from_json: Annotated[
         bool, typer.Option("--from-json", help="Read lines of JSON, as odradek consume --json prints them.")

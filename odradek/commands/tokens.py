@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands import completion
-from odradek.commands.options import Json
+from odradek.commands.options import INT64_MAX, Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
 from odradek.commands.rows import moment
@@ -31,7 +31,10 @@ TokenArgument = Annotated[
     str, typer.Argument(help="Id of the token.", metavar="TOKEN", autocompletion=completion.tokens)
 ]
 PeriodOption = Annotated[
-    int | None, typer.Option("--period", help="Milliseconds until it expires. Default: the longest.", metavar="MS")
+    int | None,
+    typer.Option(
+        "--period", help="Milliseconds until it expires. Default: the longest.", metavar="MS", min=0, max=INT64_MAX
+    ),
 ]
 
 
@@ -58,7 +61,14 @@ def create(
         ),
     ] = None,
     max_lifetime: Annotated[
-        int | None, typer.Option("--max-lifetime", help="Milliseconds beyond which it cannot be renewed.", metavar="MS")
+        int | None,
+        typer.Option(
+            "--max-lifetime",
+            help="Milliseconds beyond which it cannot be renewed.",
+            metavar="MS",
+            min=1,
+            max=INT64_MAX,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -120,7 +130,13 @@ def expire(
     token_id: TokenArgument,
     period: Annotated[
         int | None,
-        typer.Option("--period", help="Milliseconds until it expires. Default: remove it now.", metavar="MS", min=0),
+        typer.Option(
+            "--period",
+            help="Milliseconds until it expires. Default: remove it now.",
+            metavar="MS",
+            min=0,
+            max=INT64_MAX,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

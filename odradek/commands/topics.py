@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands import completion
-from odradek.commands.options import Json, parse_pair
+from odradek.commands.options import INT16_MAX, INT32_MAX, Json, parse_pair
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
@@ -84,9 +84,11 @@ def describe(
 def create(
     target: Target,
     name: NewName,
-    partitions: Annotated[int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.", min=-1, max=INT32_MAX)
+    ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(help="Replicas per partition. -1: default.replication.factor.")
+        int, typer.Option(help="Replicas per partition. -1: the broker's default.", min=-1, max=INT16_MAX)
     ] = -1,
     configs: Annotated[
         list[str] | None,

@@ -9,7 +9,7 @@ import typer
 
 from odradek import client
 from odradek.commands import completion
-from odradek.commands.options import Json
+from odradek.commands.options import INT32_MAX, INT64_MAX, Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
@@ -164,8 +164,12 @@ def abort(
     topic: Annotated[
         str | None, typer.Option(help="Topic of a hanging transaction.", autocompletion=completion.topics)
     ] = None,
-    partition: Annotated[int | None, typer.Option(help="Partition of a hanging transaction.")] = None,
-    producer_id: Annotated[int | None, typer.Option(help="Producer id of a hanging transaction.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="Partition of a hanging transaction.", min=0, max=INT32_MAX)
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(help="Producer id of a hanging transaction.", min=0, max=INT64_MAX)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Abort a transaction that holds back readers.

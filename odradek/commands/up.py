@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable=true"
+PORT_MAX = 65_535
 Empty = Annotated[
     bool,
     typer.Option("--empty", help="Start brokers that have lost their data; the others replicate it to them."),
@@ -66,6 +67,7 @@ Port = Annotated[
         help="Port of the first broker; the others have the next ports. 0: free ports.",
         show_default=f"as in the directory, or {DEFAULT_PORT}",
         min=0,
+        max=PORT_MAX,
     ),
 ]
 Settings = Annotated[

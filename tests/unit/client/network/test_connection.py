@@ -24,6 +24,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.support.fake_kafka import HOST, PORT_BASE, FakeKafka, Fault, RawBytes, WrongCorrelationId, run
 
 if TYPE_CHECKING:
@@ -86,13 +87,27 @@ def test_a_request_that_the_broker_does_not_serve_is_not_sent(kafka: FakeKafka) 
     assert kafka.of(ListGroupsRequest) == []
 
 
-def test_a_value_that_no_request_can_hold_is_an_invalid_argument(kafka: FakeKafka) -> None:
-    topic = CreatableTopic(name="t", num_partitions=2**40, replication_factor=1)
-
+@pytest.mark.parametrize(
+    ("request_message", "reason"),
+    [
+        (
+            CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2**40, replication_factor=1)]),
+            r"CreateTopicsRequest v7: topics\.num_partitions, .*: expected a number from -2147483648 to 2147483647",
+        ),
+        (
+            RenewDelegationTokenRequest(b"", 2**63),
+            "renew_period_ms: expected a number from -9223372036854775808 to 9223372036854775807",
+        ),
+    ],
+    ids=["32 bits", "64 bits"],
+)
+def test_a_value_that_no_request_can_hold_is_an_invalid_argument(
+    kafka: FakeKafka, request_message: Message, reason: str
+) -> None:
     async def test() -> None:
         connection = await Connection.open(ADDRESS, SETTINGS)
-        with pytest.raises(InvalidArgument, match="cannot be encoded: CreateTopicsRequest"):
-            await connection.call(CreateTopicsRequest(topics=[topic]))
+        with pytest.raises(InvalidArgument, match=reason):
+            await connection.call(request_message)
         assert not connection.closed
 
     run(kafka, test())

@@ -26,6 +26,7 @@ def command(
     existing: Annotated[Path | None, typer.Option(exists=True)] = None,
     name: str | None = None,
     words: Annotated[list[str] | None, typer.Option()] = None,
+    levels: Annotated[list[int] | None, typer.Option(max=3)] = None,
     seconds: Annotated[float, typer.Option(min=0.1, max=9)] = 1.5,
 ) -> None:
     seen[:] = [kind, numbers, count, path, existing, name, words, seconds]
@@ -59,6 +60,23 @@ def test_values_have_the_types_of_their_annotations(tmp_path: Path) -> None:
 def test_numbers_in_each_form_are_converted(option: str, text: str, index: int, value: Any) -> None:
     assert CliRunner().invoke(app, ["topic", option, text]).exit_code == 0
     assert seen[index] == value
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "expected"),
+    [
+        ("--count", "0", "0 is not a number from 1 on"),
+        ("--count", "-" + "9" * 50, "is not a number from 1 on"),
+        ("--seconds", "9.5", "9.5 is not a number from 0.1 to 9"),
+        ("--levels", "4", "4 is not a number up to 3"),
+    ],
+)
+def test_number_out_of_range_is_refused_with_its_option_and_its_range(option: str, text: str, expected: str) -> None:
+    refused = CliRunner().invoke(app, ["topic", option, text])
+    message = " ".join(refused.stderr.replace("│", " ").split())
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{option}': " in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,21 @@ def test_a_time_without_an_offset_is_utc() -> None:
     assert parse_moment_ms("1970-01-01T00:00:01.5") == parse_moment_ms("1970-01-01T01:00:01.500+01:00") == 1_500
 
 
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "1969-12-31T23:59:59.998", "0001-01-01"])
+def test_a_time_before_1970_selects_the_first_record(text: str) -> None:
+    assert parse_moment_ms(text) == 0
+
+
+def test_a_duration_that_begins_before_1970_selects_the_first_record() -> None:
+    assert parse_duration_ms("P36500D") == 0
+
+
+@pytest.mark.parametrize("index", ["-1", "2147483648", "99999999999999999999"])
+def test_a_partition_that_no_request_can_hold_is_an_invalid_argument(index: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"partition {index}: expected a number from 0 to 2147483647"):
+        parse_scope([f"a:{index}"])
+
+
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01"])
 def test_a_malformed_time_is_an_invalid_argument(text: str) -> None:
     with pytest.raises(InvalidArgument, match="expected a time such as"):
@@ -61,7 +76,8 @@ def test_a_file_of_offsets_is_read(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"a,0\n", "line 1: expected topic,partition,offset"),
-        (b"a,0,x\n", "line 1 x: expected a number"),
+        (b"a,0,x\n", "line 1: offset x: expected a number"),
+        (b"a,2147483648,0\n", "line 1: partition 2147483648: expected a number from 0 to 2147483647"),
         (b"\xff", "utf-8"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,6 +25,11 @@ CHECKED = Output("health", more=("healthy", "problems"), shape=Shape.OBJECT)
 PROBLEMS = Output("health", more=("node_id", "topic", "partition", "problem", "remedy"), within="problems")
 UNREACHABLE = 2
 """Exit code if no broker responds, the login fails, or the cluster cannot be found."""
+COLUMNS = 80
+COMMAND = re.compile(r"odradek [^;]+")
+"""A command in a remedy."""
+NO_BREAK = "\0"
+"""Character in place of the spaces at which a line is not divided."""
 LISTED_MAX = 20
 """Maximum problems that the text names. The JSON has all."""
 
@@ -31,8 +38,8 @@ LISTED_MAX = 20
 def health(target: Target, as_json: Json = False) -> None:
     """Check the cluster, for scripts and for probes of containers.
 
-    Exit code 0: it is healthy. 1: it is not, and each line says what is wrong and
-    what to do. 2: it was not checked, for example because no broker
+    Exit code 0: it is healthy. 1: it is not, and the output says what is wrong
+    and what to do. 2: it was not checked, for example because no broker
     responds.
 
     Examples:
@@ -49,20 +56,32 @@ def health(target: Target, as_json: Json = False) -> None:
             CHECKED.print_json({"healthy": None, "problems": PROBLEMS.rows([cause(error)])})
         else:
             unreachable = isinstance(error, client.Unreachable | client.ConnectionLost)
-            errors.print(f"unreachable: {error}" if unreachable else str(error), markup=False)
+            errors.print(wrapped(f"unreachable: {error}" if unreachable else str(error)), markup=False)
         raise typer.Exit(UNREACHABLE) from error
     problems = problems_of(status)
     if as_json:
         CHECKED.print_json({"healthy": not problems, "problems": PROBLEMS.rows(problems)})
     elif problems:
         for row in problems[:LISTED_MAX]:
-            print(f"{row['problem']}: {row['remedy']}")
+            print(wrapped(f"{row['problem']}: {row['remedy']}"))
         if len(problems) > LISTED_MAX:
             print(f"{len(problems) - LISTED_MAX} more problems; all: odradek health --json")
     else:
         print(f"healthy: {counted(len(status.brokers), 'broker')}, {counted(len(status.partitions), 'partition')}")
     if problems:
         raise typer.Exit(FAILED)
+
+
+def wrapped(line: str) -> str:
+    """Return a line in as many lines of at most 80 columns as it needs. The later ones are indented.
+
+    A command is not divided, so that it can be copied. A longer word stays whole, too.
+    """
+    whole_commands = COMMAND.sub(lambda command: command[0].replace(" ", NO_BREAK), line)
+    lines = textwrap.wrap(
+        whole_commands, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace(NO_BREAK, " ")
 
 
 def cause(error: client.ClientError | OSError) -> dict[str, object]:

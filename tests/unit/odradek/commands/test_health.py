@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
@@ -114,6 +115,27 @@ def test_exit_codes_are_healthy_unhealthy_and_unreachable(monkeypatch: pytest.Mo
     monkeypatch.setattr(health, "attempt", lambda *_: ClusterStatus("id", 1, [1], [], [], [], [], [], {}))
     healthy = CliRunner().invoke(app, ["health"])
     assert (healthy.exit_code, healthy.stdout) == (0, "healthy: 0 brokers, 0 partitions\n")
+
+
+def test_lines_fit_80_columns_and_commands_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = status(controller=None)
+    broker = BrokerDescription(1, "a", 1, None, fenced=False, offline_log_dirs=["/data/kafka/disk-2"])
+    found = replace(found, brokers=[broker, *found.brokers[1:]], voters=None, unreachable={1: "no response in 5 s"})
+    monkeypatch.setattr(health, "attempt", lambda *_: found)
+    lines = CliRunner().invoke(app, ["health"]).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "broker 2 is fenced: start it; if it will not return:" in lines
+    assert "  odradek brokers unregister 2" in lines
+    assert any(line.endswith(" odradek partitions elect t:0 --unclean") for line in lines)
+    unwrapped = "\n".join(lines).replace("\n  ", " ").splitlines()
+    assert unwrapped == [f"{row['problem']}: {row['remedy']}" for row in problems_of(found)]
+
+
+def test_error_of_a_check_that_was_not_possible_fits_80_columns() -> None:
+    refused = CliRunner().invoke(app, ["health", "--bootstrap", f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("unreachable: ")
+    assert max(map(len, refused.stderr.splitlines())) <= 80
 
 
 def test_invalid_option_has_the_help_as_its_remedy() -> None:

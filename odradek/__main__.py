@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from odradek.commands.late_types import convert_late
-from odradek.local.output import FAILED, errors
+from odradek.local.output import FAILED, errors, os_error_text
 from odradek.source_commit import source_commit
 from odradek.version import __version__
 
@@ -167,7 +167,7 @@ def main() -> None:
     except OSError as error:  # standard output cannot be written, such as on a full disk; Typer handles a closed pipe
         # Python flushes standard output at exit, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        errors.print(str(error), markup=False)
+        errors.print(os_error_text(error), markup=False)
         sys.exit(FAILED)
 
 

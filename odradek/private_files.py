@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILE_MODE: Final = 0o600
 """Mode of data files, logs and configuration: records and secrets of clients are in them."""
@@ -26,14 +30,25 @@ def make_private_directory(path: str | Path) -> None:
             raise
 
 
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Add a path to an error of the operating system that names no file, such as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def open_private(path: Path, mode: str) -> IO[str]:
     """Open a text file. A new file gets mode 0600."""
     return open(path, mode, encoding="utf-8", opener=_create_private)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a text file. A new file gets mode 0600."""
-    with open_private(path, "w") as file:
+    """Write a text file. A new file gets mode 0600. An error names the file."""
+    with errors_naming(path), open_private(path, "w") as file:
         file.write(text)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from odradek.commands import completion
 from odradek.local.directory import ClusterDirectory, ClusterState, DirectoryUnusable, StateFileDamaged
-from odradek.local.output import FAILED, errors
+from odradek.local.output import FAILED, errors, os_error_text
 from odradek.local.processes import USAGE, BrokerFailed
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ def exit_on_failure() -> Iterator[None]:
     try:
         yield
     except (BrokerFailed, StateFileDamaged, OSError) as error:
-        errors.print(str(error), markup=False)
+        errors.print(os_error_text(error) if isinstance(error, OSError) else str(error), markup=False)
         code = error.exit_code if isinstance(error, BrokerFailed | DirectoryUnusable) else FAILED
         raise typer.Exit(code) from error

@@ -10,7 +10,7 @@ import typer
 
 from odradek import client
 from odradek.commands.target import find
-from odradek.local.output import FAILED, errors
+from odradek.local.output import FAILED, errors, os_error_text
 from odradek.local.processes import USAGE
 
 if TYPE_CHECKING:
@@ -82,5 +82,5 @@ def exit_on_client_error() -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of the output has ended, as `head` does: the command ends without a message
     except OSError as error:
-        errors.print(str(error), markup=False)
+        errors.print(os_error_text(error), markup=False)
         raise typer.Exit(getattr(error, "exit_code", FAILED)) from error

@@ -33,7 +33,7 @@ from odradek.broker_interface import META_PROPERTIES
 from odradek.local.plan import SECRET_FILE_NAME, Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
 from odradek.local.security import ADMIN, Security, SecurityFiles, read_token_key
-from odradek.private_files import make_private_directory, open_private, restrict, write_private
+from odradek.private_files import errors_naming, make_private_directory, open_private, restrict, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -212,8 +212,8 @@ class ClusterDirectory:
     def exclusive_start(self) -> Iterator[None]:
         """Hold the start lock of the directory, so that only one command starts brokers at a time.
 
-        Create the directory if it does not exist. If the start fails, remove the new directory, unless the error
-        message refers to a file in it.
+        Create the directory if it does not exist. If the start fails, remove the new directory, unless the broker's
+        error message refers to a file in it.
 
         Raises:
             DirectoryUnusable: The directory cannot be created or written.
@@ -238,7 +238,7 @@ class ClusterDirectory:
             try:
                 yield
             except (BrokerFailed, OSError) as error:
-                if is_new and str(self.path) not in str(error):
+                if is_new and (isinstance(error, OSError) or str(self.path) not in str(error)):
                     shutil.rmtree(self.path, ignore_errors=True)
                     for parent in missing[1:]:
                         with contextlib.suppress(OSError):  # another process has created a file in it
@@ -279,7 +279,8 @@ class ClusterDirectory:
             raise BrokerFailed(f"{path} is missing; restore it, or stop all brokers: the next start makes a new secret")
         temporary = path.with_name(f"{SECRET_FILE_NAME}.tmp")
         temporary.unlink(missing_ok=True)
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_MODE), "wb") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_MODE)
+        with errors_naming(path), os.fdopen(descriptor, "wb") as file:
             file.write(base64.b64encode(secrets.token_bytes(SECRET_BYTES)) + b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,15 @@ FAILED = 1
 """Exit code if an operation failed."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
+FULL_DISK_REMEDY = "free space on its file system, and repeat the command"
+OS_REMEDIES = {
+    errno.ENOSPC: FULL_DISK_REMEDY,
+    errno.EDQUOT: f"{FULL_DISK_REMEDY}, or raise the quota of this user",
+    errno.EROFS: "use a path on a file system that can be written",
+    errno.EACCES: "give this user permission, or use another path",
+    errno.EPERM: "give this user permission, or use another path",
+}
+"""Next step by the error of the operating system."""
 COLUMNS_MAX = 2_000
 """Maximum columns of a table on an output that is narrower than the table."""
 
@@ -32,6 +42,22 @@ def usage_error(reason: str) -> NoReturn:
     """Print the reason why a command line is invalid, and raise typer.Exit with exit code 2."""
     errors.print(reason, markup=False)
     raise typer.Exit(USAGE)
+
+
+def os_error_text(error: OSError) -> str:
+    """Return an error of the operating system as one line: the file, the reason, and the next step if one is known.
+
+    An error of a full disk that names no file is one of standard output: all other files of commands are named
+    (`errors_naming`).
+    """
+    if error.errno is None or error.strerror is None:
+        return str(error)
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    subject = error.filename or ("standard output" if is_full else None)
+    remedy = OS_REMEDIES.get(error.errno)
+    if subject is None:
+        return str(error)
+    return f"{subject}: {error.strerror}" + (f"; {remedy}" if remedy else "")
 
 
 def counted(count: int, noun: str) -> str:

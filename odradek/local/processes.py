@@ -46,6 +46,8 @@ READY_LINE_BYTES_MAX = 4096
 """Maximum bytes of the line `ready host:port` of a broker."""
 LOG_TAIL_BYTES = 8192
 """Bytes at the end of a log file in which the last line is searched."""
+FREE_BYTES_MIN = 65_536
+"""Free bytes below which a disk is full for the start of a broker: it writes checkpoints, indexes and its log."""
 USAGE = 2
 """Exit code of an invalid command line."""
 
@@ -134,6 +136,12 @@ def has_ended(descriptor: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(timeout_s * MS))
+
+
+def is_full(directory: Path) -> bool:
+    """Return True if the file system of a directory has less than FREE_BYTES_MIN bytes for this user."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize < FREE_BYTES_MIN
 
 
 class StopWait:
@@ -320,6 +328,10 @@ class BrokerProcess:
         last = self.last_log_line()
         if last:
             return f"broker {self.node_id}: {last}"
+        if is_full(self.command.log.parent):
+            return (
+                f"broker {self.node_id}: the disk of {self.command.log.parent} is full; free space, and start it again"
+            )
         return f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
 
     def last_log_line(self, containing: str = "") -> str:

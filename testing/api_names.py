@@ -14,13 +14,15 @@ from odradek.testing.rules import ANY
 ANY_API = -1
 """API key of the protocol with brokers that stands for all APIs."""
 CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+CONSTANT = re.compile(r"[A-Z]+(_[A-Z]+)*")
+"""Form of the constants of Kafka's Java code, such as `END_TXN`."""
 
 
 def api_key(name: str) -> int:
     """Return the key of the API with Kafka's name, such as `EndTxn`. Raise ValueError if it does not exist."""
     if name == ANY:
         return ANY_API
-    module = CAPITAL.sub("_", name).lower()
+    module = (name if CONSTANT.fullmatch(name) else CAPITAL.sub("_", name)).lower()
     known = [each.name for each in iter_modules(messages.__path__)]
     if module in known:
         request = getattr(import_module(f"{messages.__name__}.{module}"), f"{name}Request", None)
@@ -35,7 +37,8 @@ def error_code(name: str) -> int:
     try:
         return int(ErrorCode[name])
     except KeyError:
-        close = get_close_matches(name, ErrorCode.__members__, 3)
+        constant = name.upper() if "_" in name or name.isupper() else CAPITAL.sub("_", name).upper()
+        close = get_close_matches(constant, ErrorCode.__members__, 3)
         raise ValueError(
             f"error {name!r} does not exist; did you mean {', '.join(close) or 'NOT_COORDINATOR'}?"
         ) from None

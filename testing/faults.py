@@ -5,9 +5,11 @@ from __future__ import annotations
 from threading import Condition as Monitor
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from odradek.protocol.messages import response_class
 from odradek.testing.api_names import api_key, error_code
 from odradek.testing.function_calls import FunctionCalls
 from odradek.testing.injected_rules import ActionRule, FunctionRule, Hold, Injection, Observation, Rule
+from odradek.testing.numbers import is_finite, is_whole, milliseconds
 from odradek.testing.plan import DURATION_S, FaultPlan
 from odradek.testing.rules import ANY, BROKER, SENDERS, Action, Entry, RuleTable, Schedule, Selector
 
@@ -52,7 +54,13 @@ class Match:
         return self._always(drop_response())
 
     def respond(self, response: Message) -> Rule:
-        """Do not handle the request, and send this message of `odradek.protocol.messages`."""
+        """Do not handle the request, and send this message of `odradek.protocol.messages`.
+
+        Raise ValueError if it is no response of the selected API.
+        """
+        api = self._selector.api
+        if api != ANY and not isinstance(response, response_class(api_key(api))):
+            raise ValueError(f"a response of {api} is {api}Response, not {type(response).__name__}")
         return self._always(respond(response))
 
     def rewrite(self, function: Callable[[M], Message]) -> Rule:
@@ -153,9 +161,14 @@ class Faults:
         api_key(api)
         if sender not in SENDERS:
             raise ValueError(f"sender={sender!r}: use one of {', '.join(SENDERS)}")
-        if (nth is not None and nth < 1) or (times is not None and times < 1):
-            raise ValueError(f"nth={nth}, times={times}: numbers begin at 1")
-        if not 0 <= probability <= 1:
+        for name, number in {"nth": nth, "times": times}.items():
+            if number is not None and not is_whole(number, 1):
+                raise ValueError(f"{name}={number!r}: use a whole number from 1 on")
+        if partition is not None and not is_whole(partition, 0):
+            raise ValueError(f"partition={partition!r}: use a whole number from 0 on")
+        if broker is not None and broker not in range(1, self._brokers + 1):
+            raise ValueError(f"broker={broker!r}: use the node id of a broker, from 1 to {self._brokers}")
+        if not is_finite(probability) or probability > 1:
             raise ValueError(f"probability={probability}: use a number from 0 to 1")
         if nth is not None and times is None:
             times = 1
@@ -211,11 +224,11 @@ class Faults:
             self._rules.pop(rule.entry, None)
         self._publish(self.watched())
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
         """Wait for a condition on injected faults. Raise TimeoutError after `timeout_s` seconds."""
         with self._monitor:
             if not self._monitor.wait_for(condition, timeout_s):
-                raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+                raise TimeoutError(f"waited {timeout_s:g} s for {what()}")
 
     def watched(self) -> Watched:
         """Return the APIs that rules concern."""
@@ -263,9 +276,7 @@ def error(name: str, *, executed: bool = False) -> Action:
 
 def delay(ms: float) -> Action:
     """Return the action of `Match.delay`, for a function of `Match.call`."""
-    if ms < 0:
-        raise ValueError(f"ms={ms}: use a number of milliseconds from 0 on")
-    return Action("delay", ms=ms)
+    return Action("delay", ms=milliseconds(ms))
 
 
 def disconnect(when: Literal["before", "after"] = "after") -> Action:

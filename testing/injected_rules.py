@@ -25,6 +25,11 @@ REQUESTS_MAX = 10_000
 HELD = Action("hold")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural: "1 request", "2 requests"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 @dataclass(frozen=True)
 class Injection:
     """A fault that was injected: the request, and the action on it."""
@@ -44,7 +49,7 @@ class RuleOwner(Protocol):
 
     calls: FunctionCalls
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
         """Wait for a condition on injected faults. Raise TimeoutError after `timeout_s` seconds."""
         ...
 
@@ -77,7 +82,11 @@ class Rule:
 
     def wait(self, count: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Wait until the rule has injected `count` faults. Raise TimeoutError after `timeout_s` seconds."""
-        self._faults.wait(lambda: self.injected >= count, timeout_s, f"{count} faults on {self.entry.selector}")
+        self._faults.wait(lambda: self.injected >= count, timeout_s, lambda: self._missing(count, "injected fault"))
+
+    def _missing(self, count: int, noun: str) -> str:
+        """Return what a wait has not seen, and how many requests have matched so far."""
+        return f"{counted(count, noun)} on {self.entry.selector}; {counted(self.matched, 'request')} matched the rule"
 
     def remove(self) -> None:
         """End the rule. Requests that wait for a response continue to wait. A second call has no effect."""
@@ -118,7 +127,9 @@ class FunctionRule(Rule):
         self._function = function
 
     async def act(self, request: Request) -> Action | None:
-        action: Action | None = await self._faults.calls.run(self._function, request)
+        action: object = await self._faults.calls.run(self._function, request)
+        if action is not None and not isinstance(action, Action):
+            raise TypeError(f"it returned {action!r}; return an effect of odradek.testing.faults, or None")
         return action
 
 
@@ -165,7 +176,7 @@ class Observation(Rule):
 
     def wait(self, count: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Wait until `count` requests were seen. Raise TimeoutError after `timeout_s` seconds."""
-        self._faults.wait(lambda: self.seen >= count, timeout_s, f"{count} requests on {self.entry.selector}")
+        self._faults.wait(lambda: self.seen >= count, timeout_s, lambda: self._missing(count, "observed request"))
 
     def see(self, request: Request) -> None:
         """Note a request."""

@@ -15,6 +15,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.testing.background import Background
 from odradek.testing.hook_server import HookServer
 from odradek.testing.network import BLOCKED, Delay, Network
+from odradek.testing.numbers import milliseconds
 from odradek.testing.placement import move_leader, partition_of
 from odradek.testing.plan import carry_out
 from odradek.testing.shared_state import read, restore
@@ -103,7 +104,7 @@ class KafkaCluster(LocalCluster):
         """Delay what two brokers send to each other, as for `cut`."""
         if (other is None) == (to is None):
             raise ValueError("name two brokers for both directions, or one with to= for one direction")
-        self._set_delay(broker, other, to, ms)
+        self._set_delay(broker, other, to, milliseconds(ms))
 
     def heal(self) -> None:
         """Open all links between brokers."""
@@ -127,11 +128,13 @@ class KafkaCluster(LocalCluster):
 
     def full_disk(self, node_id: int) -> None:
         """Fill the disk of a broker: its logs cannot grow. It keeps the metadata log, as with a real full disk."""
+        self.require_broker(node_id)
         self._is_disk_full = True
         self._hooks.set("full_disk", {node_id: True})
 
     def free_disk(self, node_id: int) -> None:
         """Free the disk of a broker."""
+        self.require_broker(node_id)
         self._hooks.set("full_disk", {node_id: False})
 
     # ---- leaders ----------------------------------------------------------------------------------------------------
@@ -149,6 +152,8 @@ class KafkaCluster(LocalCluster):
 
         If the broker has no replica, it gets one in place of another broker.
         """
+        if to is not None:
+            self.require_broker(to)
         return self.run(lambda cluster: move_leader(cluster, topic, partition, to))
 
     def move_coordinator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from odradek import client
+from odradek.client.errors import check
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -14,6 +14,7 @@ from odradek.protocol.messages.alter_partition_reassignments import (
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 if TYPE_CHECKING:
+    from odradek import client
     from odradek.client.network.metadata import Partition
 
 PREFERRED: Final = 0
@@ -49,6 +50,7 @@ async def move_leader(cluster: client.Cluster, topic: str, partition: int, to: i
 
     Raises:
         ValueError: No other replica is in sync, and `to` is None.
+        Refused: The controller refused the move.
         TimeoutError: The target does not lead in time.
     """
     before = await _partition(cluster, topic, partition)
@@ -64,9 +66,8 @@ async def move_leader(cluster: client.Cluster, topic: str, partition: int, to: i
         response = await cluster.request_controller(
             AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[row])])
         )
-        for code in (response.error_code, response.responses[0].partitions[0].error_code):
-            if code:
-                raise client.Refused(f"{topic}-{partition} was not moved to {target}", code=code)
+        for result in (response, *(row for each in response.responses for row in each.partitions)):
+            check(result.error_code, f"{topic}-{partition} was not moved to broker {target}", result.error_message)
         while True:
             now = await _partition(cluster, topic, partition)
             if now.leader == target:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from odradek.testing.numbers import is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +30,13 @@ REQUEST_FAULTS = (
     ("FindCoordinator", "delay"),
 )
 """API and effect of faults in requests."""
+METHODS = (
+    "pause", "resume", "kill", "start", "restart", "cut", "slow", "heal", "full_disk", "free_disk", "inject",
+    "end_faults",
+)  # fmt: skip
+"""Methods of `KafkaCluster` that a step can call."""
+LINE = re.compile(r"\s*(?P<at>\d+) ms\s+(?P<method>\w+)\s+(?P<arguments>\[.*\])\s*")
+"""A printed step."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,17 @@ class Step:
 
     @classmethod
     def parse(cls, line: str) -> Step:
-        """Return the step of a printed line."""
-        at, _, method, arguments = line.split(maxsplit=3)
-        return cls(int(at), method, tuple(json.loads(arguments)))
+        """Return the step of a printed line. Raise ValueError if it is none."""
+        found = LINE.fullmatch(line)
+        try:
+            arguments = json.loads(found["arguments"]) if found else None
+        except json.JSONDecodeError:
+            arguments = None
+        if found is None or not isinstance(arguments, list):
+            raise ValueError(f"step {line.strip()!r}: expected a line such as '250 ms  kill [1]'")
+        if found["method"] not in METHODS:
+            raise ValueError(f"step {line.strip()!r}: {found['method']} is unknown; use one of {', '.join(METHODS)}")
+        return cls(int(found["at"]), found["method"], tuple(arguments))
 
 
 @dataclass(frozen=True)
@@ -55,7 +73,12 @@ class FaultPlan:
 
     @classmethod
     def generate(cls, seed: int, brokers: int, duration_s: float = DURATION_S) -> FaultPlan:
-        """Generate a plan for a cluster with `brokers` brokers. At most one broker fails at a time."""
+        """Generate a plan for a cluster with `brokers` brokers. At most one broker fails at a time.
+
+        Raise ValueError if the duration is not above 0.
+        """
+        if not is_finite(duration_s) or duration_s == 0:
+            raise ValueError(f"duration_s={duration_s!r}: use a number of seconds above 0")
         return cls(tuple(_steps(random.Random(seed), brokers, round(duration_s * MS))))
 
     def __str__(self) -> str:

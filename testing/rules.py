@@ -83,6 +83,14 @@ class Selector:
     partition: int | None = None
     when: Callable[[Request], bool] | None = None
 
+    def __str__(self) -> str:
+        """Return the API and the other conditions: `EndTxn (transactional_id='a')`."""
+        names = ("client_id", "transactional_id", "group", "topic", "partition", "broker")
+        given = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) is not None]
+        given += [f"sender={self.sender!r}"] * (self.sender != CLIENT) + ["when=..."] * (self.when is not None)
+        api = "all APIs" if self.api == ANY else self.api
+        return f"{api} ({', '.join(given)})" if given else api
+
     def matches(self, request: Request) -> bool:
         """Return True if the request fulfills all conditions."""
         return (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.local.plan import BROKERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from odradek.local.security import Security
     from odradek.testing.kafka_cluster import KafkaCluster
 
@@ -53,7 +52,12 @@ class ClusterSpec:
     def of(
         cls, brokers: int = 1, settings: Mapping[str, object] | None = None, security: Security | str | None = None
     ) -> ClusterSpec:
-        """Return the parameters with the settings in a fixed order, so that equal clusters have equal parameters."""
+        """Return the parameters with the settings in a fixed order, so that equal clusters have equal parameters.
+
+        Raise ValueError if the settings are no mapping.
+        """
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ValueError(f"settings={settings!r} must be a dict from names to values")
         return cls(brokers, tuple(sorted((name, str(value)) for name, value in (settings or {}).items())), security)
 
 
@@ -77,7 +81,10 @@ def requirements_of(arguments: Mapping[str, Any], positional: tuple[Any, ...] = 
     topics = arguments.get("topics", {})
     if not isinstance(topics, dict) or not all(isinstance(count, int) and count > 0 for count in topics.values()):
         raise BadMarker(f"marker kafka: topics={topics!r} must be a dict from names to numbers of partitions")
-    spec = ClusterSpec.of(brokers, arguments.get("settings"), arguments.get("security"))
+    try:
+        spec = ClusterSpec.of(brokers, arguments.get("settings"), arguments.get("security"))
+    except ValueError as error:
+        raise BadMarker(f"marker kafka: {error}") from None
     try:
         hash(spec)
     except TypeError:

@@ -112,6 +112,7 @@ class LocalCluster:
 
     def endpoint(self, node_id: int) -> str:
         """Return the address of one broker: `host:port`."""
+        self.require_broker(node_id)
         return self.plan.endpoint(node_id)
 
     def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
@@ -133,6 +134,8 @@ class LocalCluster:
         one call. Raise BrokerFailed if a broker does not start, or if brokers of the directory run that another process
         has started; the message has the reason.
         """
+        if node_id is not None:
+            self.require_broker(node_id)
         requested = self.node_ids if node_id is None else [node_id]
         try:
             self._start([number for number in requested if not self.is_running(number)])
@@ -211,6 +214,7 @@ class LocalCluster:
 
     def log(self, node_id: int) -> str:
         """Return the content of a broker's log file."""
+        self.require_broker(node_id)
         return self.directory.log(node_id).read_text()
 
     def close(self) -> None:
@@ -237,7 +241,14 @@ class LocalCluster:
         """Return the processes that this object has started last, also those that have ended."""
         return [process.identity for process in self._processes.values()]
 
+    def require_broker(self, node_id: int) -> None:
+        """Raise ValueError if the cluster has no broker with this node id."""
+        if node_id not in self.node_ids:
+            known = ", ".join(map(str, self.node_ids))
+            raise ValueError(f"broker {node_id!r} does not exist; the brokers are {known}")
+
     def _running(self, node_id: int) -> BrokerProcess:
+        self.require_broker(node_id)
         if not self.is_running(node_id):
             raise BrokerNotRunning(f"broker {node_id} is not running; see {self.directory.log(node_id)}")
         return self._processes[node_id]

@@ -65,6 +65,8 @@ class Security:
 
     def __post_init__(self) -> None:
         """Raise ValueError if the mode does not exist or a name cannot be a user."""
+        if self.mode not in list(Mode):
+            raise ValueError(f"security {self.mode!r} is unknown; use one of {', '.join(Mode)}")
         object.__setattr__(self, "mode", Mode(self.mode))
         object.__setattr__(self, "users", tuple(self.users))
         for name in self.users:

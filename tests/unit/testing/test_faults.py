@@ -25,7 +25,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.watched: Watched = []
-        self.faults = Faults(self.publish)
+        self.faults = Faults(self.publish, 3)
 
     def publish(self, watched: Watched) -> None:
         self.watched = watched
@@ -74,9 +74,12 @@ def test_nth_alone_selects_one_request(brokers: Brokers) -> None:
 
 
 def test_wait_returns_when_the_fault_is_injected_and_raises_if_it_is_not(brokers: Brokers) -> None:
-    rule = brokers.faults.on("EndTxn").delay(1)
-    with pytest.raises(TimeoutError, match=r"1 faults on .*EndTxn"):
+    rule = brokers.faults.on("EndTxn", nth=2, transactional_id="a", when=lambda _: True).delay(1)
+    brokers.receive(END_TXN)
+    with pytest.raises(TimeoutError) as raised:
         rule.wait(timeout_s=0.01)
+    expected = "1 injected fault on EndTxn (transactional_id='a', when=...); 1 request matched the rule"
+    assert str(raised.value) == f"waited 0.01 s for {expected}"
     brokers.receive(END_TXN)
     rule.wait()
 
@@ -104,8 +107,14 @@ def test_rule_for_all_apis_and_for_requests_of_brokers(brokers: Brokers) -> None
     [
         ({"api": "EndTransaction"}, "'EndTransaction' does not exist; did you mean"),
         ({"api": "EndTxn", "sender": "me"}, "use one of client, broker"),
-        ({"api": "EndTxn", "nth": 0}, "begin at 1"),
-        ({"api": "EndTxn", "times": 0}, "begin at 1"),
+        ({"api": "END_TXN"}, r"did you mean EndTxn\b"),
+        ({"api": "produce"}, r"did you mean Produce\b"),
+        ({"api": "EndTxn", "nth": 0}, "nth=0: use a whole number from 1 on"),
+        ({"api": "EndTxn", "nth": "3"}, "nth='3': use a whole number from 1 on"),
+        ({"api": "EndTxn", "times": 0}, "times=0: use a whole number from 1 on"),
+        ({"api": "Fetch", "partition": -1}, "partition=-1: use a whole number from 0 on"),
+        ({"api": "Fetch", "broker": 4}, "broker=4: use the node id of a broker, from 1 to 3"),
+        ({"api": "Fetch", "broker": 0}, "broker=0: use the node id of a broker"),
         ({"api": "EndTxn", "probability": 1.5}, r"probability=1\.5: use a number from 0 to 1"),
         ({"api": "EndTxn", "probability": -0.1}, "use a number from 0 to 1"),
     ],
@@ -119,12 +128,26 @@ def test_invalid_effects_are_refused(brokers: Brokers) -> None:
     match: Match = brokers.faults.on("EndTxn")
     with pytest.raises(ValueError, match="did you mean NOT_COORDINATOR"):
         match.error("NOT_COORDINATR")
+    for name in ("not_leader_or_follower", "NotLeaderOrFollower"):
+        with pytest.raises(ValueError, match="did you mean NOT_LEADER_OR_FOLLOWER"):
+            match.error(name)
     during: Any = "during"
     with pytest.raises(ValueError, match="use 'before' or 'after'"):
         match.disconnect(during)
-    with pytest.raises(ValueError, match="ms=-1: use a number of milliseconds"):
-        match.delay(-1)
+    wrong: list[Any] = [-1, float("nan"), float("inf"), "100"]
+    for ms in wrong:
+        with pytest.raises(ValueError, match=f"ms={ms!r}: use a number of milliseconds"):
+            match.delay(ms)
+    with pytest.raises(ValueError, match="a response of EndTxn is EndTxnResponse, not EndTxnRequest"):
+        match.respond(EndTxnRequest())
     assert brokers.watched == []
+
+
+def test_function_that_returns_no_effect_is_named(brokers: Brokers) -> None:
+    wrong: Any = "NOT_COORDINATOR"
+    brokers.faults.on("EndTxn").call(lambda _: wrong)
+    with pytest.raises(TypeError, match="it returned 'NOT_COORDINATOR'; return an effect"):
+        brokers.receive(END_TXN)
 
 
 def test_observation_counts_requests_and_leaves_the_decision_to_later_rules(brokers: Brokers) -> None:
@@ -134,7 +157,7 @@ def test_observation_counts_requests_and_leaves_the_decision_to_later_rules(brok
     assert (seen.seen, seen.matched, list(seen.requests)) == (2, 4, [END_TXN] * 2)
     assert (fault.injected, fault.matched) == (1, 4)
     seen.wait(2)
-    with pytest.raises(TimeoutError, match="3 requests on"):
+    with pytest.raises(TimeoutError, match="3 observed requests on EndTxn; 4 requests matched the rule"):
         seen.wait(3, timeout_s=0.01)
     assert [each.request for each in brokers.faults.log] == [END_TXN]
 

@@ -56,3 +56,23 @@ def test_steps_are_carried_out_in_their_order_until_the_end() -> None:
     end.set()
     carry_out(FaultPlan((Step(0, "heal"),)), cluster, end)
     assert len(cluster.steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("kill 1", "step 'kill 1': expected a line such as '250 ms  kill"),
+        ("10 ms  kill 1", "expected a line such as"),
+        ("10 ms  kill [1", "expected a line such as"),
+        ("10 ms  close []", "close is unknown; use one of pause, resume, kill"),
+    ],
+)
+def test_text_that_is_no_plan_is_refused_with_its_line(line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FaultPlan.parse(f"  5 ms  heal []\n\n{line}")
+
+
+@pytest.mark.parametrize("duration_s", [0, -1.0, float("nan"), float("inf")])
+def test_duration_that_is_not_above_0_is_refused(duration_s: float) -> None:
+    with pytest.raises(ValueError, match=f"duration_s={duration_s!r}: use a number of seconds above 0"):
+        FaultPlan.generate(7, 3, duration_s)

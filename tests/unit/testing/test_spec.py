@@ -28,6 +28,7 @@ def test_marker_with_all_arguments() -> None:
         ({"brokers": "3"}, "between 1 and 9"),
         ({"topics": ["orders"]}, "must be a dict"),
         ({"topics": {"orders": 0}}, "must be a dict"),
+        ({"settings": ["num.partitions=3"]}, "settings=.* must be a dict from names to values"),
         ({"security": ["ssl"]}, "must be a str or a Security"),
     ],
 )

@@ -147,6 +147,12 @@ def test_unknown_library_or_user_is_refused(tmp_path: Path) -> None:
         client_config("java", "a:1", Security("ssl"), files, "alice")
 
 
+@pytest.mark.parametrize("mode", ["tls", "SSL", ""])
+def test_unknown_security_is_refused_with_the_known_ones(mode: str) -> None:
+    with pytest.raises(ValueError, match=f"security '{mode}' is unknown; use one of ssl, mtls, sasl_ssl"):
+        Security(mode)
+
+
 @pytest.mark.parametrize("user", ["admin", "", "a b", "a,b", 'a"', "a" * 65, "é"])
 def test_names_of_users_are_restricted(user: str) -> None:
     with pytest.raises(ValueError, match="user "):

@@ -133,9 +133,9 @@ def _requirements(item: pytest.Item) -> Requirements:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the cluster of the first test that needs one. A worker of xdist does not know its tests yet."""
     config = session.config
-    if config.option.collectonly or hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or _runs_nothing(session):
         return
-    first = next(filter(_uses_kafka, session.items), None)
+    first = next(filter(_needs_cluster, session.items), None)
     if first is not None:
         _warm(first)
 
@@ -144,14 +144,43 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Start the cluster of the next test while this test runs."""
     for each in (item, nextitem):
-        if each is not None and _uses_kafka(each):
+        if each is not None and _needs_cluster(each):
             _warm(each)
     return (yield)
+
+
+def _runs_nothing(session: pytest.Session) -> bool:
+    """Return True if pytest ends after the collection."""
+    option = session.config.option
+    return bool(option.collectonly or (session.testsfailed and not option.continue_on_collection_errors))
 
 
 def _warm(item: pytest.Item) -> None:
     with suppress(pytest.UsageError):  # the fixture reports it
         _pool(item.config).warm(_requirements(item).spec)
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    """Return True if the test uses the fixture `kafka`, and no marker keeps it from running.
+
+    If a condition of `skipif` is text, its fixture starts the cluster when the test runs.
+    """
+    is_plan = getattr(item.config.option, "setupplan", False)  # --setup-plan shows fixtures, and executes none
+    return _uses_kafka(item) and not is_plan and not _never_runs(item)
+
+
+def _never_runs(item: pytest.Item) -> bool:
+    """Return True if a marker certainly skips the test, or expects its failure without a run."""
+    if any(True for _ in item.iter_markers("skip")) or any(map(_holds, item.iter_markers("skipif"))):
+        return True
+    expected = next(filter(_holds, item.iter_markers("xfail")), None)
+    return expected is not None and not item.config.option.runxfail and not expected.kwargs.get("run", True)
+
+
+def _holds(marker: pytest.Mark) -> bool:
+    """Return True if the marker has no condition, or a true one. A condition that is text is not evaluated."""
+    conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
+    return not conditions or any(bool(each) for each in conditions if not isinstance(each, str))
 
 
 def _uses_kafka(item: pytest.Item) -> bool:

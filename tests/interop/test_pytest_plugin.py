@@ -122,6 +122,76 @@ import pytest
 
 @pytest.mark.kafka(broker=3)
 def test_unknown_argument(kafka): pass
+
+@pytest.mark.kafka(settings=["num.partitions=3"])
+def test_settings_without_names(kafka): pass
+
+@pytest.mark.kafka(topics={"orders": 0})
+def test_topic_without_partitions(kafka): pass
+"""
+SKIPPED = """
+import pytest
+
+pytestmark = pytest.mark.kafka(brokers=1)
+
+
+@pytest.mark.skip
+def test_skip(kafka): pass
+
+
+@pytest.mark.skip(reason="later")
+class TestSkippedClass:
+    def test_skip(self, kafka): pass
+
+
+@pytest.mark.skipif(False, 1 + 1 == 2, reason="true")
+def test_skipif(kafka): pass
+
+
+@pytest.mark.skipif(condition=True, reason="true")
+def test_skipif_by_name(kafka): pass
+
+
+@pytest.mark.xfail(run=False)
+def test_xfail_that_does_not_run(kafka): pass
+
+
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.skip)])
+def test_skipped_parameter(kafka, number): pass
+
+
+@pytest.mark.slow
+def test_deselected(kafka): pass
+
+
+def test_without_kafka(): pass
+"""
+RECORD_STARTS = """
+from pathlib import Path
+
+import pytest
+
+from odradek.testing.pool import ClusterPool
+
+start = ClusterPool.start
+
+
+def record(pool, spec):
+    with (Path(__file__).parent / "starts").open("a") as starts:
+        starts.write(str(spec.brokers))
+    return start(pool, spec)
+
+
+ClusterPool.start = record
+"""
+NOT_SKIPPED = """
+import pytest
+
+
+@pytest.mark.skipif(False, reason="false")
+@pytest.mark.xfail(False, run=False, reason="false")
+def test_that_runs(kafka):
+    assert kafka.cluster.node_ids == [1]
 """
 
 
@@ -144,12 +214,45 @@ def test_plugin_imports_and_starts_nothing_without_its_fixtures(tmp_path: Path) 
     assert project.left() == []
 
 
-def test_marker_with_an_unknown_argument_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_marker_with_an_invalid_argument_is_an_error_with_its_name(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("test_markers.py", MARKERS)
     run = project.run()
+    assert run.counts == {"error": 3}, run.output
     assert "marker kafka: broker is unknown; use keyword arguments of brokers, topics" in run.output
-    assert run.code != 0
+    assert "marker kafka: settings=['num.partitions=3'] must be a dict from names to values" in run.output
+    assert "marker kafka: topics={'orders': 0} must be a dict from names to numbers of partitions" in run.output
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "xdist"])
+def test_no_cluster_starts_for_tests_that_do_not_run(tmp_path: Path, options: tuple[str, ...]) -> None:
+    project = Project(tmp_path)
+    project.write("conftest.py", RECORD_STARTS)
+    project.write("test_skipped.py", SKIPPED)
+    run = project.run("-W", "ignore::pytest.PytestUnknownMarkWarning", "-o", "markers=slow", "-m", "not slow", *options)
+    assert (run.counts, run.code) == ({"passed": 1, "skipped": 5}, 0), run.output
+    assert not (tmp_path / "starts").exists()
+
+
+@pytest.mark.parametrize("options", [("--collect-only",), ("--setup-plan",), ()], ids=["collect", "plan", "error"])
+def test_no_cluster_starts_if_pytest_runs_no_test(tmp_path: Path, options: tuple[str, ...]) -> None:
+    project = Project(tmp_path)
+    project.write("conftest.py", RECORD_STARTS)
+    project.write("test_that_runs.py", NOT_SKIPPED)
+    if not options:
+        project.write("test_broken.py", "import no_such_module")
+    run = project.run(*options)
+    assert "test_that_runs" in run.output
+    assert not (tmp_path / "starts").exists(), run.output
+
+
+def test_cluster_starts_for_a_test_whose_conditions_are_false(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("conftest.py", RECORD_STARTS)
+    project.write("test_that_runs.py", NOT_SKIPPED)
+    run = project.run()
+    assert run.counts == {"passed": 1}, run.output
+    assert (tmp_path / "starts").read_text() == "1"
 
 
 def test_assertion_in_a_function_of_a_rule_fails_the_test(tmp_path: Path) -> None:

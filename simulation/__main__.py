@@ -4,6 +4,7 @@ MODULE:FUNCTION is a function with the decorator odradek.simulated, or an applic
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from odradek.simulation.errors import RunFailed, UnknownTarget, UnsuitableProces
 
 if TYPE_CHECKING:
     from odradek.simulation.setup import Setup
+    from odradek.simulation.shrink import Shrinking
 
 HASH_SEED: Final = "0"
 SEED_VARIABLE: Final = "PYTHONHASHSEED"
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.parent is not None:
             end_with_parent(options.parent)
         setup = load(options.target)
+        setup.check()
         if options.seed is not None:
             return replay(setup, options)
         return search(setup, options)
@@ -59,21 +62,21 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("target", metavar="MODULE:FUNCTION", help="what to run; FILE.py:FUNCTION is possible, too")
     selection = parser.add_mutually_exclusive_group(required=True)
-    selection.add_argument("--seed", type=int, help="replay one seed, and print its faults and events")
+    selection.add_argument("--seed", type=natural, help="replay one seed, and print its faults and events")
     selection.add_argument("--seeds", type=seeds, metavar="A..B", help="run the seeds A to B-1, or a list: 3,5,8")
     parser.add_argument("--parent", type=int, metavar="PID", help="end with this process, which started the command")
     several = parser.add_argument_group("with --seeds")
     several.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, help="seeds at a time (default: cores)")
     several.add_argument("--first", action="store_true", help="end with the first failed seed")
     several.add_argument(
-        "--shrink-runs", type=int, default=None, metavar="N", help="runs to reduce the first failed seed; 0: none"
+        "--shrink-runs", type=natural, default=None, metavar="N", help="runs to reduce the first failed seed; 0: none"
     )
     one = parser.add_argument_group("with --seed")
     one.add_argument("--faults", type=numbers, metavar="N,N", help="keep only these faults of the seed, or 'none'")
-    one.add_argument("--duration", type=float, default=1.0, metavar="X", help="multiply the duration of faults")
-    one.add_argument("--records", type=int, metavar="N", help="keep only the first records of each topic")
-    one.add_argument("--until", type=float, metavar="S", help="end the application after these virtual seconds")
-    one.add_argument("--events", type=int, default=120, metavar="N", help="last events to print (default: 120)")
+    one.add_argument("--duration", type=seconds, default=1.0, metavar="X", help="multiply the duration of faults")
+    one.add_argument("--records", type=natural, metavar="N", help="keep only the first records of each topic")
+    one.add_argument("--until", type=seconds, metavar="S", help="end the application after these virtual seconds")
+    one.add_argument("--events", type=natural, default=120, metavar="N", help="last events to print (default: 120)")
     one.add_argument("--trace", action="store_true", help="print each message and event when it happens")
     return parser
 
@@ -81,12 +84,31 @@ def parser() -> argparse.ArgumentParser:
 def seeds(text: str) -> list[int]:
     """Return the seeds of `A..B` or of a list."""
     first, dots, last = text.partition("..")
-    return list(range(int(first), int(last))) if dots else [int(part) for part in text.split(",")]
+    found = list(range(natural(first), natural(last))) if dots else [natural(part) for part in text.split(",")]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text} contains no seed; the first number must be below the last one")
+    return found
 
 
 def numbers(text: str) -> tuple[int, ...]:
     """Return the numbers of a list, or none of them."""
     return () if text == "none" else tuple(int(part) for part in text.split(","))
+
+
+def natural(text: str) -> int:
+    """Return a number from 0 on."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a number above 0."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
 
 
 def positive(text: str) -> int:
@@ -125,10 +147,30 @@ def replay(setup: "Setup", options: argparse.Namespace) -> int:
     return PASSED if result.passed else FAILED
 
 
+class ReductionProgress:
+    """Lines on standard error while a failed seed is reduced: for each smaller failure, and every PROGRESS_SECONDS."""
+
+    def __init__(self, seed: int, runs_max: int) -> None:
+        self._seed = seed
+        self._runs_max = runs_max
+        self._shown = time.monotonic()
+        if runs_max:
+            print(f"seed {seed} failed; it is repeated and reduced in at most {runs_max} runs", file=sys.stderr)
+
+    def __call__(self, shrinking: "Shrinking", smaller: bool) -> None:
+        """Print the number of runs, and the smallest failure so far."""
+        if not smaller and time.monotonic() < self._shown + PROGRESS_SECONDS:
+            return
+        self._shown = time.monotonic()
+        found = shrinking.result
+        size = f"{len(found.faults)} faults, {found.virtual_seconds:.1f} virtual seconds"
+        print(f"seed {self._seed}: run {shrinking.runs} of at most {self._runs_max}, {size}", file=sys.stderr)
+
+
 def search(setup: "Setup", options: argparse.Namespace) -> int:
     """Run the seeds, reduce the first failed one, and print a report."""
     from odradek.simulation.campaign import report, run_seeds
-    from odradek.simulation.shrink import RUNS_MAX
+    from odradek.simulation.shrink import RUNS_MAX, no_progress
 
     started = shown = time.monotonic()
     failed, virtual, done = [], 0.0, 0
@@ -144,7 +186,9 @@ def search(setup: "Setup", options: argparse.Namespace) -> int:
             print(f"{done} of {len(options.seeds)} seeds, {len(failed)} failed", file=sys.stderr)
     if failed:
         runs_max = RUNS_MAX if options.shrink_runs is None else options.shrink_runs
-        print(report(setup, options.target, failed[0], runs_max=runs_max))
+        # A test has its own output: its report has standard error, too.
+        progress = no_progress if options.parent is not None else ReductionProgress(failed[0].seed, runs_max)
+        print(report(setup, options.target, failed[0], runs_max=runs_max, progress=progress))
     if len(failed) > 1:
         print("failed seeds:", *(result.seed for result in failed))
     seconds = time.monotonic() - started

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.simulation.forks import run_all_forked, run_forked
 from odradek.simulation.setup import WHOLE, Reduction, Setup
-from odradek.simulation.shrink import RUNS_MAX, Shrinking
+from odradek.simulation.shrink import RUNS_MAX, Progress, Shrinking, no_progress
 from odradek.simulation.target import command_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def run_seeds(setup: Setup, seeds: Sequence[int], *, processes: int = 1) -> "Ite
     return run_all_forked((functools.partial(setup.run, seed) for seed in seeds), processes=processes)
 
 
-def report(setup: Setup, target: str, failed: "Result", *, runs_max: int = RUNS_MAX) -> str:
+def report(
+    setup: Setup, target: str, failed: "Result", *, runs_max: int = RUNS_MAX, progress: Progress = no_progress
+) -> str:
     """Repeat and reduce a failed seed. Return the findings, the smaller failure and the command that replays it."""
     seed = failed.seed
 
@@ -30,7 +32,7 @@ def report(setup: Setup, target: str, failed: "Result", *, runs_max: int = RUNS_
 
     lines = [f"seed {seed} failed after {failed.virtual_seconds:.1f} virtual seconds, trace {failed.digest}"]
     lines += [f"finding: {finding}" for finding in failed.findings]
-    shrinking = Shrinking(setup, failed, runner, runs_max=runs_max)
+    shrinking = Shrinking(setup, failed, runner, runs_max=runs_max, progress=progress)
     if runs_max:
         difference = first_difference(failed, runner(WHOLE))
         if difference:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.simulation.arguments import check_seeds
 from odradek.simulation.errors import UnknownTarget
 from odradek.simulation.setup import Setup
 from odradek.simulation.target import ATTRIBUTE, additional_paths, target_of
@@ -44,8 +45,11 @@ def simulated(
         until: Virtual seconds after which the application is ended, or a condition on its reports. With None, the run
             ends when all instances have returned.
         checkers: Functions of the final state that yield violations.
+
+    Raises:
+        ValueError: An argument is invalid.
     """
-    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    chosen = check_seeds(seeds)
 
     def decorate(app: Any) -> Callable[[], None]:
         def test() -> None:
@@ -56,6 +60,7 @@ def simulated(
                 pytest.fail(text, pytrace=False)
 
         setup = Setup(app, brokers, instances, faults, settings or {}, topics or {}, until, checkers)
+        setup.check()
         setattr(test, ATTRIBUTE, setup)
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(test, name, getattr(app, name))

@@ -1,5 +1,6 @@
 """Faults of a run as data, generated from the seed. A fault can be left out without a change of the others."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -92,9 +93,12 @@ class Fault:
         return f"{self.at:.3f} s: {self.kind} {self.target}{duration}"
 
     def check(self, *, brokers: int, instances: int) -> None:
-        """Raise ValueError if the kind, the API, a broker or an instance does not exist."""
+        """Raise ValueError if a time is below 0, or if the kind, the API, a broker or an instance does not exist."""
         if self.kind not in KINDS:
             raise ValueError(f"fault kind {self.kind!r} does not exist; use one of {', '.join(KINDS)}")
+        for name, seconds in {"at": self.at, "seconds": self.seconds}.items():
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"fault {self.kind!r}: {name}={seconds!r}; use a number of seconds from 0 on")
         if self.kind == LOSE_RESPONSE and self.api not in APIS:
             raise ValueError(f"{self}: the API is not supported; use one of {', '.join(APIS)}")
         of_application = self.kind in OF_APPLICATION or self.kind == LOSE_RESPONSE
@@ -117,6 +121,16 @@ class Faults:
     at_most: int = 9
     seconds: float = 20.0
     """Seconds of virtual time after the start of the application in which faults begin."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kinds, str) or (unknown := [kind for kind in self.kinds if kind not in KINDS]):
+            named = self.kinds if isinstance(self.kinds, str) else unknown[0]
+            raise ValueError(f"kinds: {named!r} is no list of kinds of faults; use some of {', '.join(KINDS)}")
+        if not 0 <= self.at_least <= self.at_most:
+            numbers = f"at_least={self.at_least!r}, at_most={self.at_most!r}"
+            raise ValueError(f"{numbers}: use numbers from 0 on, the smaller one first")
+        if not 0 <= self.seconds < math.inf:
+            raise ValueError(f"seconds={self.seconds!r}: use a number of seconds from 0 on")
 
     def generate(self, seed: int, *, brokers: int, instances: int) -> list[Fault]:
         """Return the faults of a seed in the order of time. With all kinds, most concern the application."""

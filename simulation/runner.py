@@ -21,6 +21,7 @@ from odradek.simulation.injector import Injector
 from odradek.simulation.loop import ApplicationLoop
 from odradek.simulation.result import Event, Result
 from odradek.simulation.seams import real_perf_counter, require_suitable_process, seams
+from odradek.simulation.setup import Setup
 
 UNTIL_SECONDS_MAX: Final = 3600.0
 """Virtual seconds after which a run ends, if the condition of `until` does not hold before."""
@@ -69,16 +70,15 @@ def run(
     Raises:
         Escaped: The application uses something outside of the simulation: threads, processes, real sockets, TLS or
             confluent-kafka.
-        ValueError: A fault names a kind, a broker or an instance that does not exist.
+        ValueError: An argument is invalid, such as a fault of a broker that does not exist.
         UnsuitableProcess: This process cannot repeat a run.
     """
+    setup = Setup(app, brokers, instances, faults, settings or {}, topics or {}, until, checkers)
+    setup.check()
     require_suitable_process()
     started = real_perf_counter()
-    if faults is None or isinstance(faults, Faults):
-        faults = (faults or Faults()).generate(seed, brokers=brokers, instances=instances)
-    for fault in faults:
-        fault.check(brokers=brokers, instances=instances)
-    simulation = _Run(app, seed, brokers, instances, list(faults), settings or {}, topics or {}, until, printing)
+    faults = setup.faults_of(seed)
+    simulation = _Run(app, seed, brokers, instances, faults, setup.settings, setup.topics, until, printing)
     findings, state = simulation.execute()
     if simulation.loop.escaped is not None:
         raise simulation.loop.escaped

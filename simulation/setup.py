@@ -57,6 +57,12 @@ class Setup:
     until: "Until" = None
     checkers: "Sequence[Checker]" = ()
 
+    def check(self) -> None:
+        """Raise ValueError if an argument is invalid."""
+        from odradek.simulation.arguments import check_setup
+
+        check_setup(self)
+
     def faults_of(self, seed: int) -> list[Fault]:
         """Return all faults of a seed, in the order of time."""
         faults = Faults() if self.faults is None else self.faults

@@ -16,6 +16,12 @@ DURATION_MIN: Final = 1 / 16
 LITERAL: Final = re.compile(r"b?'[^']*'|b?\"[^\"]*\"|\d+(?:\.\d+)?")
 
 Runner = Callable[[Reduction], "Result"]
+Progress = Callable[["Shrinking", bool], None]
+"""Function that is called after a run of a reduction, with True if the run failed, too, and is smaller."""
+
+
+def no_progress(shrinking: "Shrinking", smaller: bool) -> None:
+    """Ignore the progress of a reduction."""
 
 
 def kinds(result: "Result") -> set[str]:
@@ -26,7 +32,15 @@ def kinds(result: "Result") -> set[str]:
 class Shrinking:
     """Search for the smallest reduction of a seed with a finding of the same kind, in a bounded number of runs."""
 
-    def __init__(self, setup: Setup, failed: "Result", runner: Runner, *, runs_max: int = RUNS_MAX) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        failed: "Result",
+        runner: Runner,
+        *,
+        runs_max: int = RUNS_MAX,
+        progress: Progress = no_progress,
+    ) -> None:
         self.reduction = WHOLE
         self.result = failed
         self.runs = 0
@@ -35,6 +49,7 @@ class Shrinking:
         self._kinds = kinds(failed)
         self._runner = runner
         self._runs_max = runs_max
+        self._progress = progress
         self._passes_without_faults = False
 
     def shrink(self) -> None:
@@ -53,10 +68,13 @@ class Shrinking:
     def _fails(self, reduction: Reduction) -> bool:
         """Adopt the reduction if it has a finding of the same kind."""
         result = self._run(reduction)
-        if result is None or not kinds(result) & self._kinds:
+        if result is None:
             return False
-        self.reduction, self.result = reduction, result
-        return True
+        fails = bool(kinds(result) & self._kinds)
+        if fails:
+            self.reduction, self.result = reduction, result
+        self._progress(self, fails)
+        return fails
 
     def _fails_by_its_faults(self, reduction: Reduction) -> bool:
         """Adopt the reduction if it fails, and passes without faults: too few records may be a failure of their own."""

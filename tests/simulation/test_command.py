@@ -98,6 +98,39 @@ def test_impossible_run_is_an_error_with_the_remedy(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--seeds", "5..3"), "5..3 contains no seed"),
+        (("--seeds", "-1..3"), "-1 is below 0"),
+        (("--seed", "-1"), "-1 is below 0"),
+        (("--seed", "1", "--records", "-1"), "-1 is below 0"),
+        (("--seed", "1", "--until", "0"), "0 is not above 0"),
+        (("--seed", "1", "--duration", "-2"), "-2 is not above 0"),
+    ],
+    ids=" ".join,
+)
+def test_number_out_of_range_is_refused_with_its_option(
+    arguments: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([f"{COUNTERS}:correct", *arguments])
+    assert ended.value.code == IMPOSSIBLE
+    assert f"argument {arguments[-2]}: {message}" in capsys.readouterr().err
+
+
+def test_progress_of_a_reduction_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "odradek.simulation", f"{COUNTERS}:repeats_a_step", "--seeds", "2..3"]
+    failed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert failed.returncode == FAILED
+    first, *later = failed.stderr.splitlines()
+    assert first == "seed 2 failed; it is repeated and reduced in at most 40 runs"
+    assert later
+    for line in later:
+        assert re.fullmatch(r"seed 2: run \d+ of at most 40, \d+ faults, \d+\.\d virtual seconds", line)
+        assert len(line) <= 80
+
+
 @needs_hash_seed
 def test_passing_seed_ends_with_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"{COUNTERS}:correct", "--seed", "2", "--events", "1"]) == PASSED

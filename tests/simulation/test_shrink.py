@@ -49,6 +49,23 @@ def test_reduction_keeps_the_necessary_faults_records_and_seconds() -> None:
     assert shrunk(fails).reduction == Reduction(faults=(3, 6), duration=0.25, records=4, until=9.0)
 
 
+def test_progress_is_reported_after_each_run_with_the_smallest_failure_so_far() -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def runner(reduction: Reduction) -> Result:
+        return result("input 7 is lost") if 3 in kept(reduction) else result()
+
+    Shrinking(
+        SETUP,
+        result("input 7 is lost"),
+        runner,
+        progress=lambda shrinking, smaller: seen.append((shrinking.runs, smaller)),
+    ).shrink()
+    assert [run for run, _ in seen] == sorted({run for run, _ in seen})
+    assert seen[0] == (1, False)
+    assert any(smaller for _, smaller in seen)
+
+
 def test_failure_without_any_fault_needs_none() -> None:
     assert shrunk(lambda _: "input 7 is lost").reduction == Reduction(faults=(), records=1)
 

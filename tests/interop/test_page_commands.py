@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.page_commands import PageRun, blocks, missing_lines, reserve_block
+from tests.support.page_commands import PageRun, blocks, missing_lines, missing_packages, reserve_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,12 @@ def test_all_pages_with_commands_are_run() -> None:
     pages = [path for folder in ("tutorial", "how-to") for path in sorted((DOCS / folder).glob("*.md"))]
     commands = [page for page in pages if {block.language for block in blocks(page.read_text())} & {"sh", "python"}]
     assert {str(page.relative_to(DOCS)) for page in commands} == listed
+
+
+def test_pages_install_the_packages_that_their_programs_import() -> None:
+    listed = [str(page if isinstance(page, str) else page.values[0]) for page in PAGES]
+    texts = {page: (DOCS / page).read_text(encoding="utf-8") for page in listed}
+    assert {page: missing for page, text in texts.items() if (missing := missing_packages(text))} == {}
 
 
 @pytest.mark.parametrize(

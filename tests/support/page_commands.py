@@ -8,11 +8,12 @@ A page is a sequence of fenced blocks. Their language says what happens:
 - `python` without a title: Python runs the block as a program.
 
 The default ports of `odradek up` in the blocks become free ports. `pip install` is not run: the named extras of the
-package must exist.
+package must exist, and `missing_packages` compares the named packages with the imports of the programs.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import random
@@ -23,17 +24,20 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from odradek.local.ports import PORT_MIN, ephemeral_min
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BLOCK: Final = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-INSTALLATION: Final = re.compile(r"^pip install '?(?P<package>[\w.]+)(?:\[(?P<extras>[\w,]+)\])?'?(?:\s+#.*)?$")
+INSTALLATION: Final = re.compile(
+    r"^pip install '?(?P<package>[\w.][\w.-]*)(?:\[(?P<extras>[\w,]+)\])?'?(?P<further>(?: \w[\w.-]*)*)(?:\s+#.*)?$"
+)
+OWN_NAMES: Final = ("odradek", ".")
+"""Names of this package in `pip install`."""
+EXTRA: Final = re.compile(r"extra == ['\"](\w+)['\"]")
 PORT: Final = re.compile(r"(?<!\d)(?:9|10|11)09[2-7](?!\d)")
 """Ports of two local clusters with three brokers: 9092 to 9097 for clients, and those of metrics and brokers."""
 FIRST_PORT: Final = 9092
@@ -164,8 +168,57 @@ def is_installation(line: str) -> bool:
     match = INSTALLATION.match(line)
     if match is None:
         return False
-    if match["package"] in {"odradek", "."}:
+    if match["package"] in OWN_NAMES:
         known = importlib.metadata.metadata("odradek").get_all("Provides-Extra") or []
-        wanted = (match["extras"] or "").split(",") if match["extras"] else []
-        assert not set(wanted) - set(known), line
+        assert not extras_of(match) - set(known), line
     return True
+
+
+def extras_of(match: re.Match[str]) -> set[str]:
+    """Return the extras that an installation names."""
+    return set((match["extras"] or "").split(",")) - {""}
+
+
+def missing_packages(page: str) -> set[str]:
+    """Return the modules that programs of a page import, and that its `pip install` lines do not install."""
+    installed, imported = set(), set[str]()
+    own = {Path(block.title).stem for block in blocks(page) if block.title is not None}
+    for block in blocks(page):
+        if block.language == "sh":
+            installed |= {name for line in block.text.splitlines() for name in installed_by(line.strip())}
+        elif block.language == "python":
+            imported |= imported_by(block.text)
+    distributions = importlib.metadata.packages_distributions()
+    foreign = imported - own - sys.stdlib_module_names - {"odradek"}
+    return {name for name in foreign if not {normalized(each) for each in distributions.get(name, ())} & installed}
+
+
+def installed_by(line: str) -> set[str]:
+    """Return the packages that an installation names, with the requirements of this package and its named extras."""
+    match = INSTALLATION.match(line)
+    if match is None:
+        return set()
+    names = {match["package"], *match["further"].split()}
+    if match["package"] in OWN_NAMES:
+        for requirement in importlib.metadata.requires("odradek") or ():
+            extra = EXTRA.search(requirement)
+            name = re.match(r"[\w.-]+", requirement)
+            if name is not None and (extra is None or extra[1] in extras_of(match)):
+                names.add(name[0])
+    return set(map(normalized, names))
+
+
+def imported_by(program: str) -> set[str]:
+    """Return the top-level modules that a program imports."""
+    names = set()
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def normalized(package: str) -> str:
+    """Return the name of a package as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", package).lower()

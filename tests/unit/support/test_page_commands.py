@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.page_commands import PageRun, blocks, missing_lines
+from tests.support.page_commands import PageRun, blocks, missing_lines, missing_packages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,23 @@ def test_installation_of_an_unknown_extra_fails_the_run(tmp_path: Path) -> None:
     assert run.localized("pip install 'odradek[test]'  # reason\necho\n") == "echo\n"
     with pytest.raises(AssertionError, match="odradek\\[no\\]"):
         run.localized("pip install 'odradek[no]'\n")
+
+
+@pytest.mark.parametrize(
+    ("installation", "missing"),
+    [
+        ("pip install .", {"confluent_kafka", "pytest"}),
+        ("pip install '.[test]'", {"confluent_kafka"}),
+        ("pip install 'odradek[test]' confluent-kafka   # reason", set()),
+        ("pip install confluent-kafka", {"pytest"}),
+        ("echo", {"confluent_kafka", "pytest"}),
+    ],
+)
+def test_imports_of_a_page_need_an_installation(installation: str, missing: set[str]) -> None:
+    program = "import json\n\nimport pytest\nfrom confluent_kafka import Producer\nfrom odradek.testing import Kafka\n"
+    page = f'```sh\n{installation}\n```\n\n```python title="orders.py"\n{program}```\n'
+    page += "```python\nfrom orders import Kafka\n```\n"
+    assert missing_packages(page) == missing
 
 
 def test_blocks_have_language_title_and_text() -> None:

@@ -26,7 +26,7 @@ UNKNOWN: Final = "\u2013"
 SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 THEMES: Final = ("light", "dark")
 NAME_CHARACTERS_MAX: Final = 250
-"""Maximum characters of a name that a table shows. A topic has at most 249; a client id may have 32,767."""
+"""Maximum characters of a name in a table or a heading. A topic has at most 249; a client id may have 32,767."""
 THEME_COOKIE: Final = "odradek_console_theme"
 
 

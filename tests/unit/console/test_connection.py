@@ -8,12 +8,11 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvicorn
 from uvicorn.server import ServerState
 
 from odradek.console.application import application
 from odradek.console.connection import STALL_S, Connection
-from odradek.console.server import serve
+from odradek.console.server import HEAD_BYTES_MAX, configuration, serve
 from odradek.console.settings import Settings
 from tests.support.command_line import TIMEOUT_S
 from tests.support.fake_kafka import virtual_loop
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from odradek.simulation.environment.loop import SimLoop
 
 SETTINGS = Settings("127.0.0.1:1", port=0)
+ID_BYTES_MAX = 2**15 - 1
+"""Maximum bytes of a string of Kafka's protocol, such as a transactional id."""
 
 
 class Transport(asyncio.Transport):
@@ -33,12 +34,16 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.waiting = 0
         self.aborts = 0
+        self.written = b""
 
     def get_write_buffer_size(self) -> int:
         return self.waiting
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
 
     def abort(self) -> None:
         self.aborts += 1
@@ -54,8 +59,7 @@ def loop() -> Iterator[SimLoop]:
 
 
 def connected() -> tuple[Connection, Transport]:
-    config = uvicorn.Config(application(SETTINGS), log_config=None)
-    connection, transport = Connection(config, ServerState(), {}), Transport()
+    connection, transport = Connection(configuration(application(SETTINGS)), ServerState(), {}), Transport()
     connection.connection_made(transport)
     return connection, transport
 
@@ -86,6 +90,28 @@ def test_connection_that_is_read_again_is_kept(loop: SimLoop) -> None:
         connection.pause_writing()
         connection.shutdown()
         assert transport.aborts == 1
+        connection.connection_lost(None)
+
+    loop.run_until_complete(test())
+
+
+def test_address_with_the_longest_transactional_id_is_accepted_in_parts(loop: SimLoop) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        address = b"%C3%A9" * (ID_BYTES_MAX // 2)
+        for part in (b"GET /transactions/id?id=", address[:50_000], address[50_000:], b" HTTP/1.1\r\nHost: a\r\n"):
+            connection.data_received(part)
+        assert transport.written == b""
+        connection.connection_lost(None)
+
+    loop.run_until_complete(test())
+
+
+def test_longer_head_of_a_request_is_refused(loop: SimLoop) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        connection.data_received(b"GET /" + b"a" * HEAD_BYTES_MAX)
+        assert transport.written.startswith(b"HTTP/1.1 400 ")
         connection.connection_lost(None)
 
     loop.run_until_complete(test())

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions
+from odradek.client import Settings as ClientSettings
 from odradek.console.settings import Settings
 from tests.support.console_client import SMALL, browser
 from tests.support.hanging import leave_hanging
@@ -133,6 +134,25 @@ async def test_open_transaction_is_shown_with_its_client_timeline_and_log_and_is
             await until_ended(cluster)
             with pytest.raises(Fenced):
                 await producer.commit()
+
+
+async def test_long_ids_are_shortened_on_the_page_of_a_transactional_id(tmp_path: Path) -> None:
+    longest = 2**15 - 1
+    async with running(tmp_path, *SMALL) as node:
+        await node.metadata("payments")
+        async with console(node) as (client, _):
+            settings = ClientSettings(client_id="c" * longest)
+            async with Cluster(settings_of(node).bootstrap, settings) as cluster:
+                producer = Producer(cluster, transactional_id="t" * longest)
+                await producer.begin()
+                await producer.send("payments", [ProducerRecord(None, b"1")])
+                page = await client.get(f"/transactions/id?id={'t' * longest}")
+                await producer.abort()
+    assert (page.status, "Ongoing" in page.text) == (200, True)
+    assert f'<h1 class="mono">{"t" * 250}… (32,767 characters)</h1>' in page.text
+    assert f"<title>{'t' * 250}… (32,767 characters) " in page.text
+    assert "c" * 57 + "..." in page.text
+    assert "c" * 58 not in page.text
 
 
 @pytest.mark.parametrize(

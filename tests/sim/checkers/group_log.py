@@ -15,6 +15,8 @@ from tests.sim.checkers.replica_log import ReplicaLog
 OFFSET_KEYS: Final = (0, 1)
 CLASSIC_GROUP, CONSUMER_GROUP, CURRENT_ASSIGNMENT = 2, 3, 8
 NONE_PENDING: Final = -1
+FIRST_CONSUMER_EPOCH: Final = 2
+"""Epoch of a consumer group after its first member has joined."""
 
 Place = tuple[str, str, int]
 """(group, topic, partition)"""
@@ -175,11 +177,20 @@ class GroupModel:
         if self.kinds.get(group, kind) != kind:
             self._count("group upgraded" if kind == CONSUMER_GROUP else "group downgraded")
         if group in self.kinds and (
-            epoch < self._epochs[group] or (group in self._deleted and self.kinds[group] == kind)
+            epoch < self._epochs[group]
+            or (group in self._deleted and (self.kinds[group] == kind or self._replaces_empty_group(kind, epoch)))
         ):
             self.begun_anew[group] = self.begun_anew.get(group, 0) + 1
         self._deleted.pop(group, None)
         self.kinds[group], self._epochs[group] = kind, epoch
+
+    @staticmethod
+    def _replaces_empty_group(kind: int, epoch: int) -> bool:
+        """Return True if a new consumer group may have replaced a classic group that became empty.
+
+        The log has the last generation of the classic group only if the record of the empty group was written.
+        """
+        return kind == CONSUMER_GROUP and epoch == FIRST_CONSUMER_EPOCH
 
     def _member(self, group: str, member_id: str, value: bytes | None) -> None:
         members = self.members.setdefault(group, {})

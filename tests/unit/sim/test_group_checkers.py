@@ -315,6 +315,16 @@ def test_group_model_counts_protocol_changes_and_restarted_epochs() -> None:
     assert model.begun_anew == {COPIERS: 1}
 
 
+@pytest.mark.parametrize(("epoch", "restarts"), [(2, {COPIERS: 1}), (3, {})])
+def test_first_epoch_of_a_consumer_group_after_a_classic_group_is_a_restart(
+    epoch: int, restarts: dict[str, int]
+) -> None:
+    case = Case()
+    case.write(2, group_record(2, 2))
+    case.write(2, group_record(2, None), group_record(3, epoch))
+    assert GroupModel.of(read_batches(case.logs[2])).begun_anew == restarts
+
+
 def test_encoded_assignment_is_decoded_unchanged() -> None:
     partitions = ((TOPIC, 0), (TOPIC, 3), ("other", 1))
     assert decode_assignment(encode_assignment(partitions)) == partitions

@@ -30,7 +30,9 @@ CHROMEDRIVER: Final = shutil.which("chromedriver")
 PAGE_S: Final = 60.0
 """Maximum seconds until a page shows what a test waits for. It only bounds a test that fails."""
 WIDTH, HEIGHT = 1280, 860
-"""Size of the window, and of screenshots, in pixels."""
+"""Size of the window in pixels."""
+HEIGHT_MIN: Final = 500
+"""Minimum height of a screenshot in pixels: that of the navigation."""
 SEVERE: Final = "SEVERE"
 
 
@@ -40,6 +42,7 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
         self._address = ""
+        self._resize(HEIGHT)
 
     def use(self, address: str) -> None:
         """Forget cookies, logs and pages of the test before, and take the address of a console."""
@@ -144,9 +147,16 @@ class Browser:
         return entries
 
     def screenshot(self, path: Path) -> None:
-        """Write the visible part of the page as a PNG."""
+        """Write the page as a PNG, which is as high as the content."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        bottom = self.script("Math.ceil(document.querySelector('main').getBoundingClientRect().bottom + scrollY)")
+        self._resize(max(HEIGHT_MIN, int(bottom)))
         assert self.driver.save_screenshot(str(path))
+        self._resize(HEIGHT)
+
+    def _resize(self, height: int) -> None:
+        size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 @contextmanager
@@ -171,10 +181,6 @@ def chromium() -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
     try:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False},
-        )
         driver.set_page_load_timeout(PAGE_S)
         yield Browser(driver)
     finally:

@@ -16,7 +16,7 @@ from odradek.console.connection import Connection
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from odradek.console.settings import Settings
     from odradek.console.web.streams import Streams
@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def configuration(app: Starlette) -> uvicorn.Config:
+def configuration(app: ASGIApp) -> uvicorn.Config:
     """Return the configuration of the server."""
     return uvicorn.Config(
         app,

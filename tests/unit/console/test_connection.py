@@ -1,4 +1,4 @@
-"""Connections of browsers that do not read, and the stop of a console with open streams."""
+"""Connections of browsers that do not read or send, and the stop of a console with open streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from uvicorn.server import ServerState
 
-from odradek.console.application import application
-from odradek.console.connection import STALL_S, Connection
+from odradek.console.connection import REQUEST_S, STALL_S, Connection
 from odradek.console.server import HEAD_BYTES_MAX, configuration, serve
 from odradek.console.settings import Settings
 from tests.support.command_line import TIMEOUT_S
@@ -58,15 +57,32 @@ def loop() -> Iterator[SimLoop]:
         yield found
 
 
+async def waiting_page(scope: Any, receive: Any, send: Any) -> None:
+    """Wait until the browser ends the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+EVENTS = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
+"""Request of a stream, without its last line."""
+
+
 def connected() -> tuple[Connection, Transport]:
-    connection, transport = Connection(configuration(application(SETTINGS)), ServerState(), {}), Transport()
+    connection, transport = Connection(configuration(waiting_page), ServerState(), {}), Transport()
     connection.connection_made(transport)
     return connection, transport
+
+
+async def ended(connection: Connection) -> None:
+    """Tell the connection that the browser has gone, and let the page end."""
+    connection.connection_lost(None)
+    await asyncio.sleep(1)
 
 
 def test_connection_without_progress_is_aborted(loop: SimLoop) -> None:
     async def test() -> None:
         connection, transport = connected()
+        connection.data_received(EVENTS + b"\r\n")
         transport.waiting = 100
         connection.pause_writing()
         for transport.waiting in (90, 80, 80):
@@ -74,7 +90,7 @@ def test_connection_without_progress_is_aborted(loop: SimLoop) -> None:
             await asyncio.sleep(STALL_S)
         await asyncio.sleep(0.1)
         assert transport.aborts == 1
-        connection.connection_lost(None)
+        await ended(connection)
 
     loop.run_until_complete(test())
 
@@ -82,6 +98,7 @@ def test_connection_without_progress_is_aborted(loop: SimLoop) -> None:
 def test_connection_that_is_read_again_is_kept(loop: SimLoop) -> None:
     async def test() -> None:
         connection, transport = connected()
+        connection.data_received(EVENTS + b"\r\n")
         transport.waiting = 100
         connection.pause_writing()
         connection.resume_writing()
@@ -90,7 +107,43 @@ def test_connection_that_is_read_again_is_kept(loop: SimLoop) -> None:
         connection.pause_writing()
         connection.shutdown()
         assert transport.aborts == 1
-        connection.connection_lost(None)
+        await ended(connection)
+
+    loop.run_until_complete(test())
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\na",
+    ],
+    ids=["nothing", "head", "body"],
+)
+def test_connection_whose_request_stays_incomplete_is_aborted(loop: SimLoop, begin: bytes) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        await asyncio.sleep(REQUEST_S / 2)
+        if begin:
+            connection.data_received(begin)
+        await asyncio.sleep(REQUEST_S / 4)
+        assert transport.aborts == 0
+        await asyncio.sleep(REQUEST_S)
+        assert transport.aborts == 1
+        await ended(connection)
+
+    loop.run_until_complete(test())
+
+
+def test_complete_request_ends_its_time_limit(loop: SimLoop) -> None:
+    async def test() -> None:
+        connection, transport = connected()
+        connection.data_received(EVENTS)
+        connection.data_received(b"\r\n")
+        await asyncio.sleep(2 * REQUEST_S)
+        assert transport.aborts == 0
+        await ended(connection)
 
     loop.run_until_complete(test())
 
@@ -102,7 +155,7 @@ def test_address_with_the_longest_transactional_id_is_accepted_in_parts(loop: Si
         for part in (b"GET /transactions/id?id=", address[:50_000], address[50_000:], b" HTTP/1.1\r\nHost: a\r\n"):
             connection.data_received(part)
         assert transport.written == b""
-        connection.connection_lost(None)
+        await ended(connection)
 
     loop.run_until_complete(test())
 
@@ -112,7 +165,7 @@ def test_longer_head_of_a_request_is_refused(loop: SimLoop) -> None:
         connection, transport = connected()
         connection.data_received(b"GET /" + b"a" * HEAD_BYTES_MAX)
         assert transport.written.startswith(b"HTTP/1.1 400 ")
-        connection.connection_lost(None)
+        await ended(connection)
 
     loop.run_until_complete(test())
 
@@ -124,7 +177,7 @@ async def test_stop_completes_the_streams() -> None:
         port = int((await address).rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n")
+            writer.write(EVENTS + b"\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
             await reader.readuntil(b"event: samples\n")
         finally:

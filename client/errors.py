@@ -91,6 +91,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on all nodes",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in by SASL or a client certificate, and not by a token",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "list the brokers with: odradek status",
+    ErrorCode.LEADER_NOT_AVAILABLE: "list partitions without a leader with: odradek health",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "list the topics with: odradek topics list",
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "use another name: at most 249 letters, digits, dots, underscores and hyphens, and no internal topic"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, fetch_offsets
+from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, offsets_of_partitions
 from odradek.client.consumer.decode import visible_batches
 from odradek.client.consumer.fetcher import Fetcher, Reader
-from odradek.client.errors import ProtocolError, Refused
-from odradek.client.network.fan_out import FanOut, gathered
-from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.client.errors import ProtocolError
+from odradek.client.network.fan_out import gathered
+from odradek.client.network.metadata import TopicPartition
+from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 
     from odradek.client.consumer.fetcher import Fetched
     from odradek.client.network.cluster import Cluster
-    from odradek.client.network.metadata import Topic
+    from odradek.client.network.metadata import Partition
 
 
 class ConsumerRecord(NamedTuple):
@@ -78,34 +79,31 @@ class Consumer:
             Refused: A partition has no leader, or a leader refused, for longer than the retry policy allows.
             ProtocolError: A batch is damaged.
         """
-        topic = await self._cluster.topic(self._name, refresh=True)
-        readers = await self._readers(topic)
+        indexes = await self._indexes()
+        keys = [TopicPartition(self._name, index) for index in indexes]
+        starts, ends = await gathered(*(self._offsets(keys, timestamp) for timestamp in (EARLIEST, LATEST)))
+        topic = await self._cluster.topic(self._name)
+        readers = [self._reader(topic.partition(key.partition), starts[key], ends[key]) for key in keys]
         async with aclosing(Fetcher(self._cluster, topic, self._isolation).fetched(readers)) as responses:
             async for fetched in responses:
                 for batch in self._decoded(fetched):
                     yield batch
 
-    async def _readers(self, topic: Topic) -> list[Reader]:
-        wanted = [topic.partition(index) for index in sorted(self._partitions or topic.partitions)]
-        fan_out = FanOut(self._cluster)
-        ends, starts = await gathered(
-            fetch_offsets(fan_out, [topic], LATEST, self._isolation),
-            fetch_offsets(fan_out, [topic], EARLIEST, self._isolation),
-        )
-        readers = []
-        for partition in wanted:
-            key = (topic.name, partition.index)
-            if key not in ends or key not in starts:
-                problem = f"{topic.name}-{partition.index} has no leader that responds"
-                remedy = f"see: odradek topics describe {topic.name}"
-                raise Refused(problem, remedy, code=ErrorCode.LEADER_NOT_AVAILABLE)
-            first, last = starts[key], ends[key]
-            named = {EARLIEST: first, LATEST: last}
-            start = self._start if isinstance(self._start, int) else self._start.get(partition.index, EARLIEST)
-            position = named.get(start, min(max(start, first), last))
-            end = None if self._follow else last
-            readers.append(Reader(partition.index, partition.leader, position, end, self._cluster.attempts()))
-        return readers
+    async def _indexes(self) -> list[int]:
+        topic = await self._cluster.topic(self._name, refresh=True)
+        return [topic.partition(index).index for index in sorted(self._partitions or topic.partitions)]
+
+    def _offsets(
+        self, keys: Sequence[TopicPartition], timestamp: int
+    ) -> Coroutine[Any, Any, Mapping[TopicPartition, int]]:
+        return offsets_of_partitions(self._cluster, dict.fromkeys(keys, timestamp), self._isolation)
+
+    def _reader(self, partition: Partition, first: int, last: int) -> Reader:
+        named = {EARLIEST: first, LATEST: last}
+        start = self._start if isinstance(self._start, int) else self._start.get(partition.index, EARLIEST)
+        position = named.get(start, min(max(start, first), last))
+        end = None if self._follow else last
+        return Reader(partition.index, partition.leader, position, end, self._cluster.attempts())
 
     def _decoded(self, fetched: Fetched) -> Iterator[list[ConsumerRecord]]:
         index, first, end = fetched.reader.index, fetched.first, fetched.reader.end

@@ -119,6 +119,14 @@ def test_a_leader_that_changes_or_fails_is_found_again(kafka: FakeKafka, fault: 
     assert [received.node_id for received in kafka.of(FetchRequest)][:2] == [1, 3]
 
 
+def test_partition_without_a_leader_is_read_when_it_has_one(kafka: FakeKafka) -> None:
+    three_records(kafka)
+    leaders = kafka.leaders[TOPIC]
+    kafka.leaders[TOPIC] = [-1]
+    kafka.loop.call_later(2, kafka.leaders.update, {TOPIC: leaders})
+    assert [value for _, _, value in read(kafka)] == [b"a", b"b", b"c"]
+
+
 def test_a_partition_without_a_leader_fails_at_the_deadline(kafka: FakeKafka) -> None:
     logs = three_records(kafka)
     logs.codes[0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -161,7 +169,7 @@ def test_a_damaged_batch_names_its_place(kafka: FakeKafka) -> None:
     [
         ({}, {}, NotFound, "topic t does not exist; list the topics with"),
         ({TOPIC: [1]}, {"partitions": [3]}, NotFound, "topic t has no partition 3; it has 1"),
-        ({TOPIC: [-1]}, {}, Refused, "t-0 has no leader that responds; see: odradek topics describe t"),
+        ({TOPIC: [-1]}, {}, Refused, "offset of t-0: LEADER_NOT_AVAILABLE; list partitions without a leader with"),
     ],
 )
 def test_what_cannot_be_read_is_refused(

@@ -61,7 +61,7 @@ def kafka(cluster: KafkaCluster) -> Iterator[Kafka]:
 
 @asynccontextmanager
 async def connection(kafka: Kafka) -> AsyncIterator[RawClient]:
-    host, port = kafka.bootstrap.split(":")
+    host, port = kafka.bootstrap.split(",")[0].split(":")
     raw = await RawClient.connect(host, int(port))
     try:
         yield raw
@@ -335,13 +335,16 @@ async def test_fault_txn_id(kafka: Kafka) -> None:
     assert rule.injected == 1
 
 
-async def test_fault_node(kafka: Kafka) -> None:
-    topic = kafka.topic()
-    kafka.faults.on("ListOffsets", broker=2).error("POLICY_VIOLATION")
-    own = kafka.faults.on("ListOffsets", broker=1, nth=2).error("POLICY_VIOLATION")
-    async with connection(kafka) as raw:
-        assert [await list_offsets_code(raw, topic) for _ in range(2)] == [0, ErrorCode.POLICY_VIOLATION]
-    assert [each.request.broker for each in own.injections] == [1]  # CurrentNode
+async def test_fault_node() -> None:
+    with KafkaCluster(brokers=2) as cluster:
+        kafka = Kafka(cluster, "test")
+        topic = kafka.topic()
+        cluster.move_leader(topic, to=1)
+        kafka.faults.on("ListOffsets", broker=2).error("POLICY_VIOLATION")
+        own = kafka.faults.on("ListOffsets", broker=1, nth=2).error("POLICY_VIOLATION")
+        async with connection(kafka) as raw:
+            assert [await list_offsets_code(raw, topic) for _ in range(2)] == [0, ErrorCode.POLICY_VIOLATION]
+        assert [each.request.broker for each in own.injections] == [1]  # CurrentNode
 
 
 async def test_fault_find_coordinator(kafka: Kafka) -> None:

@@ -74,7 +74,7 @@ def connected() -> tuple[Connection, Transport]:
 
 
 async def ended(connection: Connection) -> None:
-    """Tell the connection that the browser has gone, and let the page end."""
+    """End the connection as a browser does, and let the page end."""
     connection.connection_lost(None)
     await asyncio.sleep(1)
 

@@ -21,7 +21,7 @@ LINE = (
 def test_clients_use_each_mechanism_and_only_the_hostile_user_and_the_super_user_have_no_acl() -> None:
     users = {user_of(library, kind.partition(" ")[0]) for library, kind in FULL_CLIENTS}
     users |= {user_of(library, kind) for library, kind, _, _ in FULL_GROUPS}
-    assert {MECHANISM_OF[user] for user in users} == {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert {MECHANISM_OF[user] for user in users} == {"OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
     assert {acl.principal.removeprefix("User:") for acl in acls()} == set(MECHANISM_OF) - {ADMIN, HOSTILE}
 
 

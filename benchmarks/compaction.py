@@ -141,7 +141,7 @@ async def produce_records(endpoint: str, seconds: float) -> Durations:
 
 
 def fill(bootstrap: str, records: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     compacted = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01"}
     for future in admin.create_topics([NewTopic(COMPACTED, 1, 1, config=compacted), NewTopic(PRODUCED, 1, 1)]).values():
         future.result(30)

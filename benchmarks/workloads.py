@@ -39,7 +39,7 @@ class Latencies:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, *, replicas: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         future.result(CLIENT_TIMEOUT_S)
 

@@ -50,7 +50,6 @@ class Writer:
         self._feed = Feed(arguments.feed)
         self._producer = Producer(
             {
-                "log_level": 5,  # at its end, librdkafka may report events that it drops
                 **access.confluent(),
                 "transactional.id": arguments.transactional_id,
                 "transaction.timeout.ms": TRANSACTION_MS_MAX,

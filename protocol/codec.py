@@ -7,6 +7,7 @@ requires the default value, unless the schema declares the field ignorable. Kafk
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -27,6 +28,10 @@ API_VERSIONS_KEY: Final = 18
 CORRELATION_ID: Final = struct.Struct(">i")
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
+STRUCT_RANGE: Final = re.compile(r"'.' format requires (-?\d+) <= number <= (-?\d+)")
+"""Text of struct.error for a number that a field of at most 32 bits cannot hold."""
+STRUCT_RANGE_64: Final = "int too large to convert"
+"""Text of struct.error for a number that a field of 64 bits cannot hold."""
 
 CHARGE_UNLIMITED: Final = 1 << 62
 """Maximum charge of decoders that run without a limit."""
@@ -179,7 +184,7 @@ class _Slices:
             return True
         except ENCODE_ERRORS as error:
             field, _ = self._codec.locate(error.__traceback__)
-            raise Unencodable(f"{self._codec.name}: {field}: {error}") from error
+            raise Unencodable(f"{self._codec.name}: {field}: {_reason(error)}") from error
         return False
 
 
@@ -248,8 +253,14 @@ def _pieces(message: Message, version: int) -> tuple[list[Buffer], list[int]]:
         result: tuple[list[Buffer], list[int]] = codec.run(message)
     except ENCODE_ERRORS as error:
         field, _ = codec.locate(error.__traceback__)
-        raise Unencodable(f"{codec.name}: {field}: {error}") from error
+        raise Unencodable(f"{codec.name}: {field}: {_reason(error)}") from error
     return result
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error of the encoder. For a number out of range, it has the range of the field."""
+    text = STRUCT_RANGE.sub(r"expected a number from \1 to \2", str(error))
+    return text.replace(STRUCT_RANGE_64, f"expected a number from {-(2**63)} to {2**63 - 1}")
 
 
 def _compile_decoder(cls: type[Message], version: int) -> CompiledCodec:

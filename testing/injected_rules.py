@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from odradek.plurals import counted
 from odradek.testing.rules import Action
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ WAIT_TIMEOUT_S = 30.0
 REQUESTS_MAX = 10_000
 """Maximum requests that one observation keeps. A description has about 1 KiB."""
 HELD = Action("hold")
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural: "1 request", "2 requests"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @dataclass(frozen=True)

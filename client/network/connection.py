@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import ssl
 from collections import deque
@@ -40,10 +39,6 @@ API_VERSIONS_VERSION: Final = 3
 Brokers that do not know it respond in version 0 with the versions that they serve (KIP-511).
 """
 VERSION_MAX: Final = 2**15 - 1
-RANGE: Final = re.compile(r"'.' format requires (-?\d+) <= number <= (-?\d+)")
-"""Text of Python's struct.error for a number that a field of at most 32 bits cannot hold."""
-RANGE_OF_64_BITS: Final = ("int too large to convert", f"expected a number from {-(2**63)} to {2**63 - 1}")
-"""Text of Python's struct.error for a number that a field of 64 bits cannot hold, and its replacement."""
 REMEDY_TLS_LISTENER: Final = "if its listener uses TLS, set security.protocol=SSL or SASL_SSL"
 REMEDY_SECURE_LISTENER: Final = "if its listener requires TLS or a login, set security.protocol to that of the listener"
 
@@ -183,8 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             _, frame = self._core.send(request, version, self._settings.client_id)
         except Unencodable as error:
-            reason = RANGE.sub(r"expected a number from \1 to \2", str(error)).replace(*RANGE_OF_64_BITS)
-            raise InvalidArgument(f"the request cannot be encoded: {reason}") from error
+            raise InvalidArgument(f"the request cannot be encoded: {error}") from error
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._open.append(future)
         self._transport.write(frame)

@@ -12,7 +12,8 @@ from odradek.commands.options import Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import counted, print_json, usage_error
+from odradek.local.output import print_json, usage_error
+from odradek.plurals import counted
 from odradek.protocol.acls import CLUSTER_RESOURCE, Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import typer
 from odradek import run_module
 from odradek.commands.options import Json
 from odradek.commands.outputs import Output
-from odradek.local.output import FAILED, counted, errors, print_json, text
+from odradek.local.output import FAILED, errors, print_json, text
+from odradek.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

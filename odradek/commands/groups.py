@@ -14,7 +14,8 @@ from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import Row, row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import console, counted, errors, usage_error
+from odradek.local.output import console, errors, usage_error
+from odradek.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,7 +14,8 @@ from odradek.commands.options import Json
 from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import attempt, settings
 from odradek.commands.target import Target, find, on_cluster
-from odradek.local.output import FAILED, counted, errors
+from odradek.local.output import FAILED, errors
+from odradek.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from odradek.commands.outputs import Output, Shape
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import counted
+from odradek.plurals import counted
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
 

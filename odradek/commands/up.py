@@ -27,13 +27,14 @@ from odradek.local.launch import (
     refuse_stopping,
     require_supported_platform,
 )
-from odradek.local.output import counted, errors
+from odradek.local.output import errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import USAGE, BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import complete_start
 from odradek.local.security import ADMIN, Mode, Security
 from odradek.local.startup import stop_after_failed_start, wait_ready
+from odradek.plurals import counted
 from odradek.version import __version__
 
 if TYPE_CHECKING:

@@ -60,11 +60,6 @@ def os_error_text(error: OSError) -> str:
     return f"{subject}: {error.strerror}" + (f"; {remedy}" if remedy else "")
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural: "1 record", "2 records"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def show(rows: list[dict[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
     """Print rows as JSON, or as a table.
 

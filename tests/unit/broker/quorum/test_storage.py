@@ -82,6 +82,15 @@ class Replica:
         self.storage.set_high_watermark(offset)
         await self.logs.checkpoint_high_watermarks()
 
+    async def begin_without_snapshots(self) -> None:
+        """Let the log of ten entries begin at 4, and remove the snapshots at 4 and 8."""
+        await self.commit(10)
+        first, second = await self.snapshot(4), await self.snapshot(8)
+        await self.storage.forget_before(first)
+        await self.logs.checkpoint_log_starts()
+        for snapshot in (first, second):
+            (self.folder / file_name(snapshot)).unlink()
+
     def reopened(self, *, clean: bool = False) -> Replica:
         self.logs.close(clean=clean)
         return Replica(self.path, sole_voter=self.sole_voter, disk=self._disk)
@@ -329,13 +338,7 @@ async def test_voter_that_ends_after_the_truncation_of_damage_is_lost(
     await replica.append(10)
     await replica.storage.save_hard_state(HardState(1, 2, -1))
     if damaged == "snapshots":
-        await replica.commit(10)
-        first = await replica.snapshot(4)
-        second = await replica.snapshot(8)
-        await replica.storage.forget_before(first)
-        await replica.logs.checkpoint_log_starts()
-        for snapshot in (first, second):
-            (replica.folder / file_name(snapshot)).unlink()
+        await replica.begin_without_snapshots()
     replica.logs.close(clean=True)
     if damaged == "log":
         content = bytearray(replica.log_file.read_bytes())
@@ -377,13 +380,7 @@ async def test_damaged_snapshot_is_renamed_and_the_older_one_is_used(tmp_path: P
 async def test_log_that_begins_after_0_without_a_snapshot_is_replaced_by_an_empty_one(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
-    await replica.commit(10)
-    first = await replica.snapshot(4)
-    second = await replica.snapshot(8)
-    await replica.storage.forget_before(first)
-    await replica.logs.checkpoint_log_starts()
-    for snapshot in (first, second):
-        (replica.folder / file_name(snapshot)).unlink()
+    await replica.begin_without_snapshots()
     again = replica.reopened().storage
     assert not await again.open()
     assert (again.log_start_offset, again.log_end_offset) == (0, 0)

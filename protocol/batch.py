@@ -250,11 +250,11 @@ def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Reco
 
 
 def records_of(
-    batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int, with_headers: bool = True
+    batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int, headers_max: int | None = None
 ) -> Iterator[Record]:
     """Iterate over the records of a batch whose header has been decoded. Otherwise the same as `iter_records`.
 
-    If `with_headers` is False, skip the headers of the records (`read_records`).
+    Skip the headers of each record after the first `headers_max` (`read_records`).
     """
     view = memoryview(batch)
     if header.size > len(view):
@@ -270,7 +270,7 @@ def records_of(
         header.base_offset,
         header.base_timestamp,
         append_time,
-        with_headers=with_headers,
+        headers_max=headers_max,
     )
 
 

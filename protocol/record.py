@@ -42,12 +42,12 @@ def read_records(
     base_timestamp: int,
     append_time: int | None,
     *,
-    with_headers: bool = True,
+    headers_max: int | None = None,
 ) -> Iterator[Record]:
     """Iterate over the records of a decompressed body.
 
-    Raise Malformed if the body is not exactly `count` valid records, possibly after some records. If `with_headers` is
-    False, skip the headers: the work on a record then does not depend on their number.
+    Raise Malformed if the body is not exactly `count` valid records, possibly after some records. With `headers_max`,
+    skip the headers of each record after that many: the work on a record then does not depend on their number.
     """
     position, end = 0, len(body)
     if count * RECORD_BYTES_MIN > end:
@@ -68,10 +68,10 @@ def read_records(
         key, position = _content(body, position, following)
         value, position = _content(body, position, following)
         headers: tuple[tuple[str, bytes | None], ...] = ()
-        if with_headers:
-            headers, position = read_headers(body, position, following)
-        else:
+        if headers_max == 0:
             position = following
+        else:
+            headers, position = read_headers(body, position, following, headers_max)
         if position != following:
             raise Malformed(f"record ends at byte {position}, but its length gives byte {following}")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
@@ -274,18 +274,22 @@ def _large_content(body: Buffer, position: int, end: int) -> tuple[Buffer | None
     return memoryview(body)[start : start + length], start + length
 
 
-def read_headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def read_headers(
+    body: Buffer, position: int, end: int, headers_max: int | None = None
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """Decode the headers of a record, which begin with their number. Return them and the position behind them.
 
-    Raise Malformed if a header does not end before `end`.
+    With `headers_max`, decode at most that many. If there are more, return `end`, where the record ends.
+    Raise Malformed if a decoded header does not end before `end`.
     """
     if position < end and body[position] == 0:
         return (), position + 1
     count, position = read_varint(body, position)
     if count < 0 or count * RECORD_HEADER_BYTES_MIN > end - position:
         raise Malformed(f"{count} headers at byte {position} exceed the record")
+    decoded = count if headers_max is None else min(count, headers_max)
     headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
+    for _ in range(decoded):
         name, position = _content(body, position, end)
         if name is None:
             raise Malformed(f"header without a name at byte {position}")
@@ -294,7 +298,7 @@ def read_headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str
             headers.append((name.decode(), value))
         except UnicodeDecodeError as error:
             raise Malformed(f"header name before byte {position} is not UTF-8") from error
-    return tuple(headers), position
+    return tuple(headers), position if decoded == count else end
 
 
 def record_bytes(

@@ -42,7 +42,7 @@ def check_client_append(topic: str, partition: int, partition_count: int, batch:
             raise Malformed(f"a client appends no transactional batch to {topic}: use TxnOffsetCommit for offsets")
         if header.size > BATCH_BYTES_MAX:
             raise Malformed(f"a client appends at most {BATCH_BYTES_MAX} bytes per batch to {topic}")
-        records = records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX, with_headers=False)
+        records = records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX, headers_max=0)
         for record in records:
             if record.timestamp < NO_TIMESTAMP:
                 message = f"the timestamp {record.timestamp} is negative: send a time since 1970, or {NO_TIMESTAMP}"

@@ -90,7 +90,7 @@ async def _records(partition: Partition, header: BatchHeader, batch: memoryview)
         header.base_offset,
         header.base_timestamp,
         header.max_timestamp if header.timestamp_type else None,
-        with_headers=False,  # coordinators write none, and their number has no limit
+        headers_max=0,  # coordinators write none, and their number has no limit
     )
 
 

@@ -29,6 +29,7 @@ from odradek.protocol.batch import (
     parse_end_txn_marker,
     plain_end_txn_marker,
     read_header,
+    records_of,
     seal_batch,
     verify_crc,
 )
@@ -102,6 +103,18 @@ def test_every_record_has_the_log_append_time() -> None:
     batch = build_batch([(None, b"a", NOW, ()), (None, b"b", NOW - 9, ())], timestamp_type=1)
     assert read_header(batch).timestamp_type == 1
     assert [record.timestamp for record in read_all(batch)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_headers_after_the_maximum_are_skipped(compression: Compression) -> None:
+    headers = tuple((f"h{number}", b"v") for number in range(5))
+    batch = build_batch([(b"k", b"1", 1, headers), (b"k", b"2", 1, headers[:2])], compression=compression)
+    for headers_max in (0, 1, 2, 5, 6):
+        records = list(
+            records_of(batch, read_header(batch), max_decompressed_bytes=DECOMPRESSED_MAX, headers_max=headers_max)
+        )
+        assert [record.headers for record in records] == [headers[:headers_max], headers[:2][:headers_max]]
+        assert [record.value for record in records] == [b"1", b"2"]
 
 
 def test_checksum_does_not_cover_base_offset_and_leader_epoch() -> None:

@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from odradek.console.model.memory_limit import MemoryLimit
 from odradek.console.model.registry import SchemaRegistry
 from odradek.console.model.scraper import Scraper
 from odradek.console.pages import cluster, errors, groups, login, metrics, records, topics, topology, transactions
@@ -59,5 +60,6 @@ def application(settings: Settings) -> Starlette:
     app.state.settings = settings
     app.state.sessions = sessions
     app.state.scraper = scraper
+    app.state.memory = MemoryLimit()
     app.state.registry = None if settings.schema_registry is None else SchemaRegistry(settings.schema_registry)
     return app

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader, ControlType
+
+HEADERS_MAX: Final = 200
+"""Maximum headers of a record that a page shows."""
+HEADERS_DECODED_MAX: Final = HEADERS_MAX + 1
+"""Maximum headers of a record that are decoded. A batch of 500 bytes can expand to millions of empty headers."""
+OBJECT_BYTES: Final = 250
+"""Bytes of the objects of a record or of a header, besides their content."""
 
 
 class TransactionState(Enum):
@@ -31,7 +38,7 @@ class LogRecord:
         append_time: The time is that of the append, not that of the producer.
         key: Key, or None.
         value: Value, or None for a tombstone.
-        headers: Names and values, in order.
+        headers: Names and values of the first HEADERS_DECODED_MAX headers, in order.
         state: State of the transaction.
         control: Type of the marker or other control record. None: a record of a producer.
         batch: Header of its batch.
@@ -54,6 +61,16 @@ class LogRecord:
     def size(self) -> int:
         """Return the bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
+
+    @property
+    def content_size(self) -> int:
+        """Return the bytes of key, value and decoded headers."""
+        return self.size + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bytes of memory that the record takes, approximately."""
+        return OBJECT_BYTES * (1 + len(self.headers)) + self.content_size
 
     @property
     def sequence(self) -> int | None:

@@ -16,7 +16,7 @@ from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, fetch
 from odradek.client.consumer.decode import checked_batches
 from odradek.client.errors import ProtocolError, check, refused
 from odradek.client.network.fan_out import FanOut
-from odradek.console.model.log_record import LogRecord, TransactionState
+from odradek.console.model.log_record import HEADERS_DECODED_MAX, OBJECT_BYTES, LogRecord, TransactionState
 from odradek.console.model.parts import Part
 from odradek.protocol.batch import ControlType, control_type, records_of
 from odradek.protocol.errors import ErrorCode, Malformed
@@ -101,9 +101,18 @@ class PartitionReader:
         self._topic = topic
         self._partition = partition
         self._bounds = bounds
-        self._bytes_left = bytes_max
+        self._bytes_max = self._bytes_left = bytes_max
         self._batch_bytes_max = min(BATCH_BYTES_MAX, BATCHES_OF_BUDGET * bytes_max)
         self._markers: dict[int, dict[int, bool]] = {}
+
+    def memory_bytes_max(self, count: int) -> int:
+        """Return the maximum bytes of memory that a reading of `count` records takes.
+
+        The last batch is in memory twice: decompressed, and as records beside those before it. Not included is the part
+        of a batch above FETCH_BYTES before decompression, which the property `max.message.bytes` of the topic bounds.
+        """
+        records = self._bytes_max + self._batch_bytes_max + count * OBJECT_BYTES * (1 + HEADERS_DECODED_MAX)
+        return FETCH_BYTES + self._batch_bytes_max + records
 
     async def backward(self, end: int, count: int, matches: Callable[[LogRecord], bool]) -> LogPage:
         """Read the last records before `end`.
@@ -178,7 +187,7 @@ class PartitionReader:
                         begin = max(lowest, header.base_offset)
                     expansion = -header.size
                     for number, row in enumerate(self._rows(header, batch, is_aborted, stable=is_stable), 1):
-                        expansion += row.size
+                        expansion += row.content_size
                         if begin <= row.offset < end:
                             add(row)
                         if number % RECORDS_PER_TURN == 0:
@@ -204,7 +213,9 @@ class PartitionReader:
             if stable:
                 state = TransactionState.ABORTED if is_aborted else TransactionState.COMMITTED
         try:
-            for record in records_of(batch, header, max_decompressed_bytes=self._batch_bytes_max):
+            for record in records_of(
+                batch, header, max_decompressed_bytes=self._batch_bytes_max, headers_max=HEADERS_DECODED_MAX
+            ):
                 control = control_type(record.key) if header.is_control else None
                 if control in {ControlType.COMMIT, ControlType.ABORT} and not stable:
                     markers = self._markers.setdefault(header.producer_id, {})

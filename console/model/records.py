@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from odradek.client.network.cluster import Cluster
     from odradek.console.model.log_record import LogRecord
+    from odradek.console.model.memory_limit import PageMemory
     from odradek.console.model.partition_log import Bounds
 
 RECORDS_PER_PAGE: Final = 50
@@ -108,10 +109,12 @@ class RecordsPage:
         return next(iter(self.pages.values())).value if len(self.pages) == 1 else None
 
 
-async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> RecordsPage:
-    """Read a page of records.
+async def read_records(cluster: Cluster, name: str, query: RecordQuery, memory: PageMemory) -> RecordsPage:
+    """Read a page of records. Each reading of a partition reserves memory, and keeps that of its records.
 
-    Raise ClientError if the topic or the partition does not exist, or if the positions are not those of its partitions.
+    Raises:
+        ClientError: The topic or the partition does not exist, or the positions are not those of its partitions.
+        MemoryBusy: Other pages hold the memory.
     """
     topic = await cluster.topic(name, refresh=True)
     if query.partition is None:
@@ -134,11 +137,20 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery) -> Recor
         if found is None:
             return Part(error=bounds[index].error)
         reader = PartitionReader(cluster, topic, TopicPartition(name, index), found, bytes_max)
+        reserved = reader.memory_bytes_max(RECORDS_PER_PAGE)
         async with running:
-            return await read_part(read_partition(reader, found, index, query, starts.get((name, index), -1)))
+            await memory.reserve(reserved)
+            part = await read_part(read_partition(reader, found, index, query, starts.get((name, index), -1)))
+            kept = 0 if part.value is None else sum(row.memory_bytes for row in part.value.rows)
+            memory.release(max(0, reserved - kept))
+        return part
 
-    parts = await asyncio.gather(*map(read, indexes))
-    pages = dict(zip(indexes, parts, strict=True))
+    try:
+        async with asyncio.TaskGroup() as group:
+            readings = {index: group.create_task(read(index)) for index in indexes}
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    pages = {index: reading.result() for index, reading in readings.items()}
     skipped = 0 if query.partition is not None else len(topic.partitions) - len(indexes)
     return _page(len(topic.partitions), query, pages, skipped)
 
@@ -184,14 +196,21 @@ async def read_partition(
     return await reader.backward(bounds.high if before is None else before, RECORDS_PER_PAGE, query.matches)
 
 
-async def read_record(cluster: Cluster, name: str, index: int, offset: int) -> LogRecord:
-    """Read one record. Raise NotFound if the offset has no record, ClientError if its leader does not return it."""
+async def read_record(cluster: Cluster, name: str, index: int, offset: int, memory: PageMemory) -> LogRecord:
+    """Read one record, which may take the memory that the reading reserves.
+
+    Raises:
+        NotFound: The offset has no record.
+        ClientError: The leader of the partition does not return the record.
+        MemoryBusy: Other pages hold the memory.
+    """
     topic = await cluster.topic(name, refresh=True)
     key = TopicPartition(name, topic.partition(index).index)
     bounds = (await read_bounds(cluster, topic, [index]))[index]
     if bounds.value is None:
         raise ClientError(f"{key} was not read: {bounds.error}", "load the page again")
     reader = PartitionReader(cluster, topic, key, bounds.value)
+    await memory.reserve(reader.memory_bytes_max(1))
     page = await reader.forward(offset, 1, lambda row: row.offset >= offset)
     if page.rows and page.rows[0].problem:
         raise ProtocolError(f"{key}, at offset {page.rows[0].offset}: {page.rows[0].problem}")

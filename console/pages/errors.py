@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 
 from odradek.client.errors import AuthenticationFailed, ClientError, NotFound
+from odradek.console.model.memory_limit import MemoryBusy
 from odradek.console.web.guard import access_of
-from odradek.console.web.render import render
+from odradek.console.web.render import render, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from odradek.console.model.memory_limit import MemoryLimit
+
+RETRY_AFTER_S: Final = 5
+"""Seconds after which a browser may load a page again that was refused because of its memory."""
 
 
 async def not_served(request: Request, error: Exception) -> Response:
@@ -54,9 +60,25 @@ async def too_late(request: Request, error: Exception) -> Response:
     )
 
 
+async def busy(request: Request, error: Exception) -> Response:
+    """Show that other pages of records hold the memory of the console."""
+    memory: MemoryLimit = request.app.state.memory
+    response = render(
+        request,
+        "error.html",
+        status=503,
+        title="The console is busy",
+        problem=f"Other pages of records hold the memory that they may take together, {size(memory.bytes_max)}.",
+        remedy=f"Load the page again in {RETRY_AFTER_S} seconds, or select one partition.",
+    )
+    response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     HTTPException: not_served,
     AuthenticationFailed: logged_out,
     ClientError: cluster_failed,
     TimeoutError: too_late,
+    MemoryBusy: busy,
 }

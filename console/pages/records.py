@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from odradek.client.errors import InvalidArgument
 from odradek.console.model.content import Format, decode
+from odradek.console.model.log_record import HEADERS_DECODED_MAX, HEADERS_MAX
 from odradek.console.model.parts import Part, read_part
 from odradek.console.model.record_cursor import parse_cursor
 from odradek.console.model.records import RecordQuery, parse_key, parse_time, read_record, read_records
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from odradek.console.model.content import Content
     from odradek.console.model.log_record import LogRecord
+    from odradek.console.model.memory_limit import MemoryLimit, PageMemory
     from odradek.console.model.records import RecordsPage
     from odradek.console.model.registry import SchemaRegistry
 
@@ -34,8 +36,6 @@ FIELDS: Final = ("partition", "from", "before", "time", "key", "as", "older", "n
 MARKERS: Final = {ControlType.COMMIT: "commit marker", ControlType.ABORT: "abort marker"}
 HEADERS_PER_ROW: Final = 3
 """Maximum headers of a record in a table. A record may have a million."""
-HEADERS_MAX: Final = 200
-"""Maximum headers on the page of a record."""
 NAME_MAX: Final = 400
 """Maximum characters of the name of a header."""
 READ_DEADLINE_S: Final = 12.0
@@ -46,18 +46,25 @@ READ_DEADLINE_S: Final = 12.0
 class ShownRecord:
     """A record with its content as text, and its first headers.
 
-    `marker` names a control record, and is empty for others.
+    `marker` names a control record, and is empty for others. `more` says how many further headers there are.
     """
 
     record: LogRecord
     key: Content
     value: Content
     headers: list[tuple[str, Content]]
+    more: str
     marker: str
 
 
 async def records(request: Request) -> Response:
-    """Show a page of records."""
+    """Show a page of records. The memory of the records is released after the page is rendered."""
+    memory: MemoryLimit = request.app.state.memory
+    with memory.page() as page_memory:
+        return await _records(request, page_memory)
+
+
+async def _records(request: Request, memory: PageMemory) -> Response:
     name = request.path_params["topic"]
     given = request.query_params
     form = {each: given.get(each, "").strip() for each in FIELDS}
@@ -71,7 +78,7 @@ async def records(request: Request) -> Response:
     except InvalidArgument as error:
         problem = str(error)
     else:
-        page = await read_part(read_records(viewer_of(request).cluster, name, query), READ_DEADLINE_S)
+        page = await read_part(read_records(viewer_of(request).cluster, name, query, memory), READ_DEADLINE_S)
         if page.value is not None:
             registry = request.app.state.registry
             shown = await asyncio.gather(*(_shown(row, wanted, registry) for row in page.value.rows))
@@ -110,11 +117,13 @@ async def record(request: Request) -> Response:
     name, index = request.path_params["topic"], number_of(request.path_params["partition"], 0)
     offset = number_of(request.path_params["offset"], 0)
     wanted = choice_of(Format, request.query_params.get("as"), Format.AUTO)
-    async with asyncio.timeout(READ_DEADLINE_S):
-        found = await read_record(viewer_of(request).cluster, name, index, offset)
-    shown = await _shown(found, wanted, request.app.state.registry, pretty=True)
-    formats = [each.value for each in Format]
-    return render(request, "record.html", name=name, shown=shown, wanted=wanted.value, formats=formats)
+    memory: MemoryLimit = request.app.state.memory
+    with memory.page() as page_memory:
+        async with asyncio.timeout(READ_DEADLINE_S):
+            found = await read_record(viewer_of(request).cluster, name, index, offset, page_memory)
+        shown = await _shown(found, wanted, request.app.state.registry, pretty=True)
+        formats = [each.value for each in Format]
+        return render(request, "record.html", name=name, shown=shown, wanted=wanted.value, formats=formats)
 
 
 async def _shown(
@@ -127,7 +136,9 @@ async def _shown(
     shown = row.headers[: HEADERS_MAX if pretty else HEADERS_PER_ROW]
     headers = [(name[:NAME_MAX], await decode(each, Format.AUTO, None)) for name, each in shown]
     marker = "" if row.control is None else MARKERS.get(row.control, "control record")
-    return ShownRecord(row, key, value, headers, marker)
+    hidden = len(row.headers) - len(headers)
+    more = f"{hidden} more" if len(row.headers) < HEADERS_DECODED_MAX else f"{hidden} or more others"
+    return ShownRecord(row, key, value, headers, more if hidden else "", marker)
 
 
 ROUTES: Final = (

@@ -23,6 +23,8 @@ from odradek.protocol.special_values import LATEST, NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from odradek.protocol.record import Headers
+
 NAME = "payments"
 
 
@@ -45,9 +47,10 @@ class FakeLog:
         partition: int = 0,
         compression: Compression = Compression.NONE,
         key: bytes | None = None,
+        headers: Headers = (),
     ) -> None:
         """Append a batch with a time and a value per record."""
-        rows = [(key, value, time_ms, ()) for time_ms, value in records]
+        rows = [(key, value, time_ms, headers) for time_ms, value in records]
         batch = build_batch(rows, base_offset=self.bounds(partition).high, compression=compression)
         self.logs.setdefault(partition, []).append(batch)
 

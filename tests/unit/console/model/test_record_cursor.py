@@ -8,6 +8,7 @@ import pytest
 
 from odradek.client.errors import InvalidArgument
 from odradek.console.model import records
+from odradek.console.model.memory_limit import MemoryLimit, PageMemory
 from odradek.console.model.record_cursor import PARTITIONS_MAX, format_cursor, parse_cursor
 from odradek.console.model.records import RECORDS_PER_PAGE, RecordQuery, RecordsPage, read_records
 from tests.support.fake_log import NAME, FakeLog
@@ -20,7 +21,7 @@ def log() -> FakeLog:
 
 
 async def read(log: FakeLog, query: RecordQuery) -> RecordsPage:
-    return await read_records(log, NAME, query)  # type: ignore[arg-type]
+    return await read_records(log, NAME, query, PageMemory(MemoryLimit()))  # type: ignore[arg-type]
 
 
 def times(page: RecordsPage) -> list[int]:

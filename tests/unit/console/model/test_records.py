@@ -10,6 +10,7 @@ import pytest
 from odradek import client
 from odradek.client.network.metadata import TopicPartition
 from odradek.console.model import partition_log
+from odradek.console.model.memory_limit import MemoryLimit, PageMemory
 from odradek.console.model.partition_log import PartitionReader, read_bounds
 from odradek.console.model.records import RecordQuery, parse_key, parse_time, read_record, read_records
 from tests.support.console_client import SMALL
@@ -68,10 +69,10 @@ async def test_states_before_and_after_the_last_stable_offset(tmp_path: Path) ->
         await write(second, "c1")
         await write(second, "c2", end="abort")
         bounds = await bounds_of(cluster)
-        page = await read_records(cluster, "payments", RecordQuery())
-        marked = await read_records(cluster, "payments", RecordQuery(markers=True))
+        page = await read_records(cluster, "payments", RecordQuery(), PageMemory(MemoryLimit()))
+        marked = await read_records(cluster, "payments", RecordQuery(markers=True), PageMemory(MemoryLimit()))
         await first.commit()
-        after = await read_records(cluster, "payments", RecordQuery())
+        after = await read_records(cluster, "payments", RecordQuery(), PageMemory(MemoryLimit()))
     assert bounds.stable < bounds.high
     expected = [("a1", "committed"), ("a2", "aborted"), ("b1", "open"), ("p", "none"), ("c1", "committed")]
     assert states(page.rows) == [*expected, ("c2", "aborted")]
@@ -87,7 +88,7 @@ async def test_state_is_not_known_if_the_markers_are_too_far(tmp_path: Path, mon
         await write(first, "a", end="none")
         for number in range(20):
             await write(second, f"b{number}")
-        page = await read_records(cluster, "payments", RecordQuery(partition=0, before=1))
+        page = await read_records(cluster, "payments", RecordQuery(partition=0, before=1), PageMemory(MemoryLimit()))
         await first.abort()
     assert states(page.rows) == [("a", "not known")]
 
@@ -100,7 +101,7 @@ async def test_pages_backward_and_forward_meet_without_gap_or_overlap(tmp_path: 
         values: list[str] = []
         before: int | None = None
         while True:
-            page = await read_records(cluster, "payments", RecordQuery(0, before=before))
+            page = await read_records(cluster, "payments", RecordQuery(0, before=before), PageMemory(MemoryLimit()))
             values = [value for value, _ in states(page.rows)] + values
             assert page.only is not None
             before = page.only.first
@@ -109,7 +110,7 @@ async def test_pages_backward_and_forward_meet_without_gap_or_overlap(tmp_path: 
         forward: list[str] = []
         start = 0
         while True:
-            page = await read_records(cluster, "payments", RecordQuery(0, start=start))
+            page = await read_records(cluster, "payments", RecordQuery(0, start=start), PageMemory(MemoryLimit()))
             assert page.only is not None
             forward += [value for value, _ in states(page.rows)]
             start = page.only.end
@@ -124,7 +125,7 @@ async def test_search_finds_keys_and_reads_bounded_bytes(tmp_path: Path) -> None
         for number in range(30):
             key = b"k" if number == 3 else b"other"
             await plain.send("payments", [client.ProducerRecord(key, b"x" * 1_000 + str(number).encode())])
-        found = await read_records(cluster, "payments", RecordQuery(key=b"k"))
+        found = await read_records(cluster, "payments", RecordQuery(key=b"k"), PageMemory(MemoryLimit()))
         topic = await cluster.topic("payments")
         bounds = await bounds_of(cluster)
         reader = PartitionReader(cluster, topic, KEY, bounds, bytes_max=5_000)
@@ -143,8 +144,8 @@ async def test_records_of_all_partitions_are_in_the_order_of_time(tmp_path: Path
                 None, str(number).encode(), partition=number % 3, timestamp_ms=number * 1_000
             )
             await plain.send("payments", [record])
-        newest = await read_records(cluster, "payments", RecordQuery())
-        late = await read_records(cluster, "payments", RecordQuery(time_ms=3_000))
+        newest = await read_records(cluster, "payments", RecordQuery(), PageMemory(MemoryLimit()))
+        late = await read_records(cluster, "payments", RecordQuery(time_ms=3_000), PageMemory(MemoryLimit()))
     assert [value for value, _ in states(newest.rows)] == ["1", "2", "3", "4", "5"]
     # Partition 2 has the times 5 and 2, in this order. The search begins at the first that is not before the time.
     assert [value for value, _ in states(late.rows)] == ["2", "3", "4", "5"]
@@ -154,11 +155,11 @@ async def test_records_of_all_partitions_are_in_the_order_of_time(tmp_path: Path
 async def test_record_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
     async with payments(tmp_path) as cluster:
         await write(client.Producer(cluster, transactional_id="first"), "a")
-        assert (await read_record(cluster, "payments", 0, 0)).value == b"a"
-        assert (await read_record(cluster, "payments", 0, 1)).control is not None
+        assert (await read_record(cluster, "payments", 0, 0, PageMemory(MemoryLimit()))).value == b"a"
+        assert (await read_record(cluster, "payments", 0, 1, PageMemory(MemoryLimit()))).control is not None
         for index, offset in ((0, 2), (9, 0)):
             with pytest.raises(client.NotFound):
-                await read_record(cluster, "payments", index, offset)
+                await read_record(cluster, "payments", index, offset, PageMemory(MemoryLimit()))
 
 
 def test_keys_and_times_are_parsed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek import client
-from odradek.console.model import records
+from odradek.console.model import memory_limit, records
 from odradek.console.settings import Settings
 from tests.support.console_client import SMALL, browser
 from tests.support.ports import free_port
@@ -41,6 +41,28 @@ async def test_page_of_many_partitions_says_which_it_reads_and_offers_the_others
     assert f"<option selected>{PARTITIONS - 1}</option>" in last
     assert "This page reads" not in last
     assert "of the last" in last
+
+
+async def test_page_says_that_the_console_is_busy_while_other_pages_hold_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_limit, "WAIT_S", 0.0)
+    async with running(tmp_path, *SMALL) as broker:
+        bootstrap = f"127.0.0.1:{broker.node.listeners[0].port}"
+        async with client.Cluster(bootstrap) as cluster:
+            await client.create_topic(cluster, "payments", partitions=PARTITIONS)
+            await client.Producer(cluster).send("payments", [client.ProducerRecord(None, b"v", partition=0)])
+        async with browser(Settings(bootstrap)) as console:
+            paths = "/topics/payments/records", "/topics/payments/records/0/0"
+            with console.app.state.memory.page() as other:
+                await other.reserve(memory_limit.BYTES_MAX)
+                busy = [await console.get(path) for path in paths]
+            after = [await console.get(path) for path in paths]
+    for page in busy:
+        assert (page.status, page.headers["retry-after"]) == (503, "5")
+        assert "The console is busy" in page.text
+        assert "hold the memory that they may take together, 512 MiB" in page.text
+    assert [page.status for page in after] == [200, 200]
 
 
 async def test_page_keeps_the_selected_partition_if_the_cluster_does_not_respond() -> None:

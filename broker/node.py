@@ -44,10 +44,12 @@ from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.broker.process.expiry_clock import ExpiryClock
 from odradek.broker.process.unexpected import Unexpected, UnexpectedExceptions, log_unexpected
+from odradek.broker.quorum.boot_marker import BootMarker
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quorum.peers import Channel
 from odradek.broker.quorum.registration import controller_registration
+from odradek.broker.quorum.storage import note_lost_entries
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.api import AnyApi
@@ -244,7 +246,17 @@ class Node:
         self._expiry_clock.restore(env.disk, config.log_dirs)
         self._undo.push_async_callback(self.tasks.cancel_all)
         alone = [voter.node_id for voter in self._voters] in ([], [config.node_id])
-        logs.scan(env.clock.wall_ms(), env.clock.monotonic_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
+        # Only a machine failure loses written bytes. Any other damage can be that of committed entries.
+        boot_marker = BootMarker(env.disk, config.log_dirs, env.boot_id)
+        kept_writes = logs.directory.clean_start or boot_marker.previous_broker_epoch() != UNKNOWN_BROKER_EPOCH
+        logs.scan(
+            env.clock.wall_ms(),
+            env.clock.monotonic_ms(),
+            refuse_loss=(CLUSTER_METADATA,) if alone else (),
+            on_flushed_loss=partial(
+                note_lost_entries, env.disk, config.log_dirs, may_truncate=not (alone and kept_writes)
+            ),
+        )
         # A new directory is durable only after a sync of its parent. Until then a power failure can remove it.
         with suppress(PermissionError):  # another user owns the parent, so the directory is not new
             await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")

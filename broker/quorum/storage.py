@@ -13,12 +13,13 @@ import structlog
 from odradek.broker.quorum.snapshots import SnapshotFiles, SnapshotFileWriter
 from odradek.cluster.raft.log_view import SNAPSHOTS_KEPT
 from odradek.cluster.raft.messages import EpochEnd, Standing
-from odradek.cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
+from odradek.cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state, with_standing_lost
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.batch import iter_batches, verify_crc
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.disk.port import ResourcesExhausted
+from odradek.storage.files import names
 from odradek.storage.log.reads import ColdRead
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
     from odradek.runtime.clock import Clock
     from odradek.storage.data_directory.log_manager import LogManager
+    from odradek.storage.disk.port import Disk
     from odradek.storage.log.log import PartitionLog
 
 RECOVERY_READ_BYTES: Final = 1024 * 1024
@@ -36,7 +38,33 @@ RECOVERY_READ_BYTES: Final = 1024 * 1024
 RESOURCE_RETRY_S: Final = 0.1
 """Seconds between two attempts of a write while no file descriptor or memory is left."""
 T = TypeVar("T")
+
+
+class DamagedLog(OSError):
+    """A record batch of the metadata log is not the one that was written. A read error is not of this type."""
+
+
 _logger = structlog.get_logger(__name__)
+
+
+def note_lost_entries(disk: Disk, log_dir: str, reason: str, *, may_truncate: bool) -> None:
+    """Save that this voter may have lost entries, before recovery truncates its metadata log. The call blocks.
+
+    The checkpoints do not show the loss of entries that were acknowledged after they were written. After the truncation
+    nothing does, and an ORDINARY voter would elect a leader that lacks the entries.
+
+    Raises:
+        BadQuorumState: `quorum-state` is corrupt.
+        OSError: A disk operation fails; or `may_truncate` is False, because no other voter has the entries.
+    """
+    directory = f"{log_dir}/{names.partition_directory(CLUSTER_METADATA, 0)}"
+    if not may_truncate:
+        problem = f"metadata log damaged, and no other voter has the entries from there on: {reason}"
+        raise DamagedLog(errno.EIO, problem, directory)
+    _logger.error("metadata log damaged", directory=directory, reason=reason)
+    path = f"{directory}/{FILE_NAME}"
+    if disk.exists(path):
+        disk.replace_file_now(path, with_standing_lost(disk.read_file(path)))
 
 
 class PartitionRaftStorage:
@@ -106,39 +134,45 @@ class PartitionRaftStorage:
         """Truncate the log at its first damaged batch. Return True if no batch is damaged.
 
         The other voters have the truncated entries. A sole voter keeps its log unchanged.
+
+        Raises:
+            OSError: A disk operation fails. A log that cannot be read is not truncated: it may be intact.
         """
         if self._sole_voter:
             return True  # the replay reports the damage, and truncation would lose the only copy of the entries
-        offset = self._log.log_start_offset
+        offset, max_bytes = self._log.log_start_offset, RECOVERY_READ_BYTES
         while offset < self._log.log_end_offset:
             try:
-                records = await self.read(offset, self._log.log_end_offset, RECOVERY_READ_BYTES)
-                ends = [header.last_offset + 1 for header, _ in iter_batches(records)]
-            except (Refusal, Malformed, OSError) as error:
+                offset = await self._end_of_intact_batches(offset, max_bytes)
+            except (Refusal, Malformed, DamagedLog) as error:
+                if max_bytes > 1:
+                    max_bytes = 1  # a failed read of several batches does not show which of them is damaged
+                    continue
                 _logger.error("metadata log damaged", directory=self.directory, offset=offset, reason=str(error))  # noqa: TRY400  # the reason is complete without a stack trace
-                ends = []
-            if not ends:
-                await self._truncate_at_damage(offset)
+                await self._save_lost()
+                await self.truncate_to(offset)
                 return False
-            offset = ends[-1]
+            except OSError as error:
+                problem = f"the metadata log cannot be read at offset {offset}: {error.strerror}"
+                raise OSError(error.errno, problem, self.directory) from error
         return True
 
-    async def _truncate_at_damage(self, offset: int) -> None:
-        """Truncate the log at the first damaged batch from `offset` on.
+    async def _end_of_intact_batches(self, offset: int, max_bytes: int) -> int:
+        """Read batches from `offset` on, and return the end offset of the last one.
 
-        It reads batch by batch, because a failed read of several batches does not show which of them is damaged.
+        Raises:
+            Refusal, Malformed, DamagedLog: One of the batches is damaged.
+            OSError: The disk cannot be read. This does not show that a batch is damaged.
         """
-        while True:
-            try:
-                records = await self.read(offset, self._log.log_end_offset, 1)
-            except (Refusal, Malformed, OSError):
-                break
-            headers = [header for header, _ in iter_batches(records)]
-            if not headers:
-                break
-            offset = headers[-1].last_offset + 1
-        await self._save_lost()
-        await self.truncate_to(offset)
+        end = offset
+        for header, _ in iter_batches(await self.read(offset, self._log.log_end_offset, max_bytes)):
+            # The checksum does not cover the base offset. The log can begin within a batch.
+            if header.base_offset > end or (header.base_offset < end and end != offset):
+                raise DamagedLog(errno.EIO, f"base offset {header.base_offset} instead of {end}", self.directory)
+            end = header.last_offset + 1
+        if end <= offset:
+            raise DamagedLog(errno.EIO, f"no batch at offset {offset}", self.directory)
+        return end
 
     async def _save_lost(self) -> None:
         """Save that this voter has lost entries, before they are removed: a start after a crash finds no damage."""
@@ -253,7 +287,7 @@ class PartitionRaftStorage:
         for header, batch in iter_batches(result.records):
             if not verify_crc(batch, 0, header):
                 problem = f"damaged at offset {header.base_offset}: the checksum of the batch does not match"
-                raise OSError(errno.EIO, problem, self._log.directory)
+                raise DamagedLog(errno.EIO, problem, self._log.directory)
         return result.records
 
     def set_high_watermark(self, offset: int) -> None:

@@ -27,7 +27,7 @@ class BadQuorumState(Exception):
 
 def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
     """Encode as one line without a newline, with the fields in Kafka's order."""
-    document = {
+    document: dict[str, Any] = {
         "clusterId": "",
         "leaderId": state.leader_id,
         "leaderEpoch": state.epoch,
@@ -38,6 +38,10 @@ def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
     }
     if state.standing is not Standing.ORDINARY:
         document[STANDING] = state.standing.value
+    return _encode(document)
+
+
+def _encode(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -67,6 +71,17 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
         raise BadQuorumState(f"{FILE_NAME}: a negative epoch or node id")
     check_stored_epoch(state.epoch, f"leaderEpoch of {FILE_NAME}")
     return state
+
+
+def with_standing_lost(data: bytes) -> bytes:
+    """Return the content of the file with the standing LOST if that of the voter is ORDINARY, otherwise `data`.
+
+    Raise BadQuorumState if the file is corrupt. No other field changes, so the caller needs no voters.
+    """
+    document = _parse(data)
+    if _standing(document) is not Standing.ORDINARY:
+        return data
+    return _encode(document | {STANDING: Standing.LOST.value})
 
 
 def check_stored_epoch(epoch: int, place: str) -> None:

@@ -82,6 +82,7 @@ class Loading:
         self._offsets: CheckpointedOffsets | None = None
         self._remaining: dict[TopicPartition, None] = {}
         self._now_ms = self._monotonic_ms = 0
+        self._on_flushed_loss: Callable[[str], None] | None = None
         self._progress = [RecoveryProgress() for _ in range(RECOVERY_THREADS)]
         self.total = 0
         """Logs that `scan` has found."""
@@ -98,17 +99,24 @@ class Loading:
         """Number of segments to recover in the log that each thread recovers now."""
         return [progress.remaining_segments for progress in self._progress]
 
-    def scan(self, now_ms: int, monotonic_ms: int, refuse_loss: Sequence[str]) -> CheckpointedOffsets:
+    def scan(
+        self,
+        now_ms: int,
+        monotonic_ms: int,
+        refuse_loss: Sequence[str],
+        on_flushed_loss: Callable[[str], None] | None,
+    ) -> CheckpointedOffsets:
         """Read the checkpoints, find all logs, and open those of FLUSHED_TOPICS. The call blocks.
 
         A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
-        lost records.
+        lost records. `on_flushed_loss` is `OpenOptions.on_loss` of these logs.
 
         Raises:
             ResourcesExhausted: No descriptor is left.
             OSError: The directory cannot be listed, or a checkpoint cannot be read.
         """
         self._now_ms, self._monotonic_ms = now_ms, monotonic_ms
+        self._on_flushed_loss = on_flushed_loss
         self._offsets = self._checkpoints.read()
         for name in self._disk.list_directories(self._directory.path):
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
@@ -237,7 +245,7 @@ class Loading:
             monotonic_ms=self._monotonic_ms,
             clean=self._directory.clean_start,
             refuse_loss=key[0] in refuse_loss,
-            on_loss=None if key[0] in FLUSHED_TOPICS else self._directory.note_loss,
+            on_loss=self._on_flushed_loss if key[0] in FLUSHED_TOPICS else self._directory.note_loss,
             progress=progress,
         )
         return PartitionLog.open(self._disk_of(key[0]), path, config, options, topic=key[0], partition=key[1])

@@ -76,17 +76,27 @@ class LogManager:
 
     # ---- start ------------------------------------------------------------------------------------------------------
 
-    def scan(self, now_ms: int, monotonic_ms: int, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS) -> None:
+    def scan(
+        self,
+        now_ms: int,
+        monotonic_ms: int,
+        *,
+        refuse_loss: Sequence[str] = FLUSHED_TOPICS,
+        on_flushed_loss: Callable[[str], None] | None = None,
+    ) -> None:
         """Find the logs of the directory, and open the metadata log. After an unclean shutdown, recover it. It blocks.
 
         A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
         lost records. A log that cannot be opened is skipped; `create` raises its error.
 
+        `on_flushed_loss` receives a reason before the metadata log is truncated at damage that the end of a process
+        does not cause. If it raises OSError, the log is not truncated, and not opened.
+
         Raises:
             ResourcesExhausted: No descriptor is left.
             OSError: The directory cannot be listed, or a checkpoint cannot be read.
         """
-        self._durable_at_stop = self.loading.scan(now_ms, monotonic_ms, refuse_loss).durable_ends()
+        self._durable_at_stop = self.loading.scan(now_ms, monotonic_ms, refuse_loss, on_flushed_loss).durable_ends()
 
     async def load(self) -> None:
         """Open all other logs in threads. After an unclean shutdown, recover them.

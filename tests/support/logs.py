@@ -112,10 +112,11 @@ def load_all(
     now_ms: int = NOW_MS,
     *,
     refuse_loss: Sequence[str] = FLUSHED_TOPICS,
+    on_flushed_loss: Callable[[str], None] | None = None,
     run: Callable[[Coroutine[Any, Any, None]], object] | None = None,
 ) -> None:
     """Open all logs of a directory. `run` runs a coroutine to its end; the default is a new event loop in a thread."""
-    manager.scan(now_ms, now_ms, refuse_loss=refuse_loss)
+    manager.scan(now_ms, now_ms, refuse_loss=refuse_loss, on_flushed_loss=on_flushed_loss)
     if run is not None:
         run(manager.load())
         return

@@ -60,6 +60,19 @@ async def test_start_fails_if_committed_metadata_is_damaged_after_a_crash(tmp_pa
     assert f"{committed} " in reason
 
 
+async def test_start_fails_if_metadata_above_the_checkpoints_is_damaged_after_a_process_failure(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    async with running(tmp_path / "running") as node:
+        await node.metadata("t")
+        shutil.copytree(tmp_path / "running", crashed)
+    damage(crashed / LOG, 1)
+    before = (crashed / LOG).read_bytes()
+    reason = await start_error(crashed)
+    assert "__cluster_metadata-0" in reason
+    assert "metadata log damaged" in reason
+    assert (crashed / LOG).read_bytes() == before
+
+
 @pytest.mark.usefixtures("reads_from_file")
 async def test_replay_of_a_damaged_log_raises_malformed_with_its_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)

@@ -7,6 +7,7 @@ import errno
 import random
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum import storage
 from odradek.broker.quorum.snapshots import DAMAGED_SUFFIX, file_name, parse_file_name
-from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.broker.quorum.storage import PartitionRaftStorage, note_lost_entries
 from odradek.cluster.metadata.image import EMPTY_IMAGE, METADATA_TOPIC_ID
 from odradek.cluster.metadata.snapshot import snapshot_batches
 from odradek.cluster.raft.batches import encode_records
@@ -29,7 +30,7 @@ from tests.support.logs import load_all
 from tests.support.raft_memory import CLUSTER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from odradek.storage.disk.port import Disk
@@ -51,7 +52,12 @@ class Replica:
         self.path, self.sole_voter, self._disk = path, sole_voter, disk
         self.logs = LogManager(disk or OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
-        load_all(self.logs, 0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
+        load_all(
+            self.logs,
+            0,
+            refuse_loss=(CLUSTER_METADATA,) if sole_voter else (),
+            on_flushed_loss=partial(note_lost_entries, OsDisk(), str(path), may_truncate=not sole_voter),
+        )
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if sole_voter else [1, 2, 3]
         self.storage = PartitionRaftStorage(self.logs, self.log, voters, SystemClock(), sole_voter=sole_voter)
@@ -327,6 +333,93 @@ async def test_log_is_truncated_at_its_first_damaged_batch(tmp_path: Path, posit
     again = Replica(tmp_path).storage
     assert not await again.open()
     assert again.log_end_offset <= int(10 * position)
+
+
+def flip(content: bytearray, batch: int) -> None:
+    """Flip a bit in a record of one of the ten equal batches: only its checksum shows that."""
+    content[len(content) * (batch + 1) // 10 - 2] ^= 0x40
+
+
+async def damaged_after_process_failure(
+    tmp_path: Path, damage: Callable[[bytearray], None], *, sole_voter: bool = False
+) -> Path:
+    """Write ten durable entries, with a high watermark of 3 in the checkpoint. Damage the log, and return its file."""
+    replica = Replica(tmp_path, sole_voter=sole_voter)
+    await replica.append(3)
+    await replica.commit(3)
+    await replica.append(7)
+    await replica.storage.save_hard_state(HardState(1, 2, 3))
+    replica.logs.close(clean=False)
+    content = bytearray(replica.log_file.read_bytes())
+    damage(content)
+    replica.log_file.write_bytes(content)
+    return replica.log_file
+
+
+@pytest.mark.parametrize("batch", [3, 6, 9])
+async def test_voter_with_damage_above_the_checkpoints_is_lost_after_a_process_failure(
+    tmp_path: Path, batch: int
+) -> None:
+    """The voter may have acknowledged the damaged batch and those behind it. Recovery truncates all of them."""
+    await damaged_after_process_failure(tmp_path, lambda content: flip(content, batch))
+    replica = Replica(tmp_path)
+    assert replica.storage.log_end_offset == batch
+    replica = replica.reopened()  # the process ended after recovery: this start finds no damage
+    await replica.storage.open()
+    assert replica.storage.load_hard_state() == HardState(1, 2, 3, Standing.LOST)
+
+
+async def test_voter_with_a_torn_tail_stays_ordinary(tmp_path: Path) -> None:
+    def tear(content: bytearray) -> None:
+        del content[-20:]
+
+    await damaged_after_process_failure(tmp_path, tear)
+    replica = Replica(tmp_path)
+    assert await replica.storage.open()
+    assert replica.storage.log_end_offset == 9
+    assert replica.storage.load_hard_state() == HardState(1, 2, 3)
+
+
+@pytest.mark.parametrize("batch", [3, 6, 9])
+async def test_sole_voter_refuses_damage_above_the_checkpoints_after_a_process_failure(
+    tmp_path: Path, batch: int
+) -> None:
+    log_file = await damaged_after_process_failure(tmp_path, lambda content: flip(content, batch), sole_voter=True)
+    before = log_file.read_bytes()
+    with pytest.raises(OSError, match=f"metadata log damaged.*byte {len(before) * batch // 10} "):
+        Replica(tmp_path, sole_voter=True)
+    assert log_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
+async def test_read_error_does_not_truncate_the_log(tmp_path: Path, number: int) -> None:
+    disk = FailingDisk()
+    replica = Replica(tmp_path, disk=disk)
+    await replica.append(10)
+    await replica.storage.save_hard_state(HardState(1, 2, 3))
+    replica = replica.reopened(clean=True)
+    disk.failing["read"] = number
+    with pytest.raises(OSError, match="injected") as caught:
+        await replica.storage.open()
+    assert caught.value.errno == number
+    disk.failing.clear()
+    assert await replica.storage.open()
+    assert replica.storage.log_end_offset == 10
+    assert replica.storage.load_hard_state() == HardState(1, 2, 3)
+
+
+@pytest.mark.parametrize("batch", [0, 4, 9])
+async def test_batch_with_a_damaged_base_offset_is_truncated(tmp_path: Path, batch: int) -> None:
+    """The checksum does not cover the base offset."""
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    replica.logs.close(clean=True)
+    content = bytearray(replica.log_file.read_bytes())
+    content[len(content) * batch // 10 + 6] ^= 0x40
+    replica.log_file.write_bytes(content)
+    again = Replica(tmp_path).storage
+    assert not await again.open()
+    assert again.log_end_offset == batch
 
 
 @pytest.mark.parametrize("damaged", ["log", "snapshots"])

@@ -15,7 +15,7 @@ from tests.interop.drivers.line_process import LineProcess
 from tests.support.jars import PREVIOUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tests.interop.drivers.base import Driver, Message
 
@@ -29,12 +29,24 @@ LINES = 400
 WORDS_A_LINE = 5
 RUNS = 3
 LONGEST_S = 60.0
+CLASSIC_GROUP: Mapping[str, object] = {
+    "consumer.group.instance.id": "one",
+    "consumer.session.timeout.ms": 6_000,
+    "consumer.heartbeat.interval.ms": 500,
+}
 
 
 class WordCount:
-    """The application. Its next run has the same group instance id and transactional ids."""
+    """The application. With a classic group, its next run has the same group instance id and transactional ids."""
 
-    def __init__(self, bootstrap: str, source: str, output: str, directory: Path) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        source: str,
+        output: str,
+        directory: Path,
+        group: Mapping[str, object] = CLASSIC_GROUP,
+    ) -> None:
         properties = {
             "application.id": f"count-{source}",
             "bootstrap.servers": bootstrap,
@@ -46,11 +58,9 @@ class WordCount:
             "repartition.purge.interval.ms": 1_000,
             "statestore.cache.max.bytes": 0,  # each count is written
             "dsl.store.suppliers.class": f"{STORE_SUPPLIERS}$InMemoryDslStoreSuppliers",
-            "consumer.group.instance.id": "one",
             "consumer.auto.offset.reset": "earliest",
-            "consumer.session.timeout.ms": 6_000,
-            "consumer.heartbeat.interval.ms": 500,
             "producer.transaction.timeout.ms": 10_000,
+            **group,
         }
         named = (f"{name}={value}" for name, value in properties.items())
         self.process = LineProcess(*java_command(PREVIOUS), str(SOURCE), source, output, *named)

@@ -49,6 +49,19 @@ def _place() -> str:
     return f" ({', through '.join(places)})" if places else ""
 
 
+def _is_report_of_finalizer() -> bool:
+    """Return True if the current call comes from a method `__del__`, such as that of an unclosed client of aiokafka.
+
+    The garbage collector decides when it runs, and in the step of which node. This differs by version of Python.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not STEP:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 class NumberedFuture(asyncio.Future[T]):
     """Future whose hash is its number in the order of creation."""
 
@@ -155,6 +168,8 @@ class ApplicationLoop(SimLoop):
         return super()._node_of_failure(context) if handle is None else str(handle._context.get(NODE, WORLD))
 
     def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if _is_report_of_finalizer():
+            return
         node, error = self._node_of_failure(context), context.get("exception")
         process = self.processes.get(node)
         if process is None or "future" in context or "task" in context:

@@ -154,6 +154,42 @@ def test_failed_future_belongs_to_its_process_whichever_node_collects_it() -> No
     ]
 
 
+class _Unclosed:
+    """An object that reports to the loop that it was not closed, as the clients of aiokafka do."""
+
+    def __init__(self) -> None:
+        self.itself = self  # the garbage collector ends a cycle
+
+    def __del__(self) -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": "Unclosed client", "client": self})
+
+
+class _Running:
+    """A process of an application that must receive no report."""
+
+    def on_system_exit(self, error: SystemExit) -> None:
+        raise NotImplementedError
+
+    def on_failure(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+
+def test_report_of_a_finalizer_has_no_effect_whichever_node_collects_the_object() -> None:
+    loop = ApplicationLoop(Random(1))
+    handled: list[str] = []
+
+    async def collects(node: str) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: handled.append(node))
+        _Unclosed()
+        gc.collect()
+
+    loop.processes["application-1#1"] = _Running()
+    for node in ("application-1#1", "broker-1#1"):
+        loop.run_until_complete(loop.spawn(node, collects(node), node))
+    loop.close()
+    assert (loop.failures, handled) == ([], [])
+
+
 @needs_hash_seed
 @pytest.mark.parametrize("own_name", [False, True])
 def test_logs_are_events_also_if_the_process_configures_them(own_name: bool) -> None:

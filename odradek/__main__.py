@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from odradek.commands.late_types import convert_late
+from odradek.interruption import INTERRUPTED, MESSAGE
 from odradek.local.output import FAILED, errors, os_error_text
 from odradek.source_commit import source_commit
 from odradek.version import __version__
@@ -80,6 +81,13 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # of a command that has no other end after Ctrl-C
+            errors.print(MESSAGE)
+            raise typer.Exit(INTERRUPTED) from None
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         return load(cmd_name) if cmd_name in COMMANDS else None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from odradek.interruption import exit_with
 from odradek.simulation.errors import RunFailed, UnknownTarget, UnsuitableProcess
 
 if TYPE_CHECKING:
@@ -200,4 +201,4 @@ def search(setup: "Setup", options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from odradek.interruption import interrupts_blocked
 from odradek.simulation.errors import Escaped, RunFailed
 from odradek.simulation.parent import end_with_parent
 
@@ -31,7 +32,8 @@ class _Child:
         context: Any = multiprocessing.get_context("fork")
         self.results, results = context.Pipe(duplex=False)
         self._process = context.Process(target=_main, args=(run, results, os.getpid()))
-        self._process.start()
+        with interrupts_blocked():
+            self._process.start()
         results.close()
 
     def result(self) -> "Result":

@@ -13,8 +13,8 @@ import typer
 from odradek.commands.directories import NodeIds, exit_on_failure, require_brokers, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
+from odradek.interruption import INTERRUPTED
 from odradek.local.directory import ClusterDirectory
-from odradek.local.output import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,8 @@ from odradek.commands.record_lines import LineFormat, lines_of, parse_header
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import moment
 from odradek.commands.target import Target, on_cluster
-from odradek.local.output import INTERRUPTED, console, errors, usage_error
+from odradek.interruption import INTERRUPTED
+from odradek.local.output import console, errors, usage_error
 from odradek.plurals import counted
 
 if TYPE_CHECKING:

@@ -23,8 +23,6 @@ console = Console(highlight=False, emoji=False)
 
 FAILED = 1
 """Exit code if an operation failed."""
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 FULL_DISK_REMEDY = "free space on its file system, and repeat the command"
 OS_REMEDIES = {
     errno.ENOSPC: FULL_DISK_REMEDY,

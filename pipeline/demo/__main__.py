@@ -34,13 +34,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from odradek.interruption import INTERRUPTED
 from odradek.pipeline.flights.plan import SOURCE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-INTERRUPTED = 130
-"""Exit code after SIGINT or SIGTERM: 128 + SIGINT, as in shells."""
 WIDTH_WITHOUT_TERMINAL = 80
 """Columns per line when standard output is not a terminal."""
 

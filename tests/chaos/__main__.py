@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from odradek.interruption import exit_with
 from odradek.local.processes import BrokerFailed
 from tests.chaos.report import report, write_documents, write_json
 from tests.chaos.run import Options, Run
@@ -77,4 +77,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

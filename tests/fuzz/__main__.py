@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.interruption import exit_with
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.coverage import selected
 from tests.fuzz.folders import CORPUS, SCRATCH, inputs, write
@@ -84,4 +85,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -7,8 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from typing import Final
 
+from odradek.interruption import interrupts_blocked
 from tests.sim.faults.fault import DAYS
 from tests.sim.options import cluster_options as clusters
 from tests.sim.options import run_options as single
@@ -286,7 +288,10 @@ def run_range(
         yield from map(run, seeds)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+    resource_tracker.ensure_running()  # its start, with the first child process, would unblock SIGINT
+    with interrupts_blocked():
+        workers = context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS)
+    with workers as pool:
         yield from pool.imap_unordered(run, seeds)
 
 

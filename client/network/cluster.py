@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from odradek.client.errors import AuthenticationFailed, ClientError, ConnectionLost, Unreachable, refused
 from odradek.client.network.addresses import parse_bootstrap
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from odradek.client.network.addresses import Address
     from odradek.client.network.metadata import Broker, Metadata, Topic
     from odradek.protocol.schema import Message
+
+COORDINATORS_MAX: Final = 1_000
+"""Maximum coordinators that are remembered: up to 32 MiB, with the longest ids. The oldest one is evicted.
+
+A coordinator is found for each id, also of a group that does not exist.
+"""
 
 
 class CoordinatorType(IntEnum):
@@ -101,13 +107,16 @@ class Cluster:
         metadata = metadata_of(response)
         self._brokers = metadata.brokers
         self._controller_id = metadata.controller_id
-        self._topics.update(metadata.topics)
+        for name, topic in metadata.topics.items():
+            self._topics.pop(name, None)
+            if topic.error_code == ErrorCode.NONE:
+                self._topics[name] = topic
         return metadata
 
     async def topic(self, name: str, *, refresh: bool = False) -> Topic:
         """Return a topic, fetched if it is unknown or if `refresh` is true. Raise NotFound if it does not exist."""
         topic = self._topics.get(name)
-        if topic is None or refresh or topic.error_code != ErrorCode.NONE:
+        if topic is None or refresh:
             topic = (await self.fetch_metadata([name])).topics[name]
         topic.check()
         return topic
@@ -126,6 +135,8 @@ class Cluster:
             response = await self.request_any(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]))
             found = response.coordinators[0]
             if found.error_code == ErrorCode.NONE:
+                while len(self._coordinators) >= COORDINATORS_MAX:
+                    del self._coordinators[next(iter(self._coordinators))]
                 self._coordinators[kind, key] = found.node_id
                 return int(found.node_id)
             if await attempts.prepare(found.error_code) is None:

@@ -172,9 +172,11 @@ class Connection(asyncio.BufferedProtocol):
         self._end(ConnectionLost(f"the connection to {self.endpoint} was closed"))
 
     async def _exchange(self, request: Message, version: int, timeout_s: float) -> Message:
+        assert self._transport is not None
+        if self._transport.is_closing():  # before `connection_lost`: asyncio drops what is written, and logs warnings
+            self._end(self._lost(None))
         if self._ended is not None:
             raise self._failure()
-        assert self._transport is not None
         try:
             _, frame = self._core.send(request, version, self._settings.client_id)
         except Unencodable as error:
@@ -231,11 +233,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._end(ProtocolError(f"the peer at {self.endpoint} does not speak Kafka's protocol in TLS"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        problem = f"the broker at {self.endpoint} closed the connection"
         if isinstance(exc, ssl.SSLError):  # with TLS 1.3, a broker refuses a certificate after the handshake
             self._end(tls.failure(exc, self.endpoint, self._host))
-            return
-        self._end(ConnectionLost(problem if exc is None else f"{problem} ({_reason(exc)})", self._remedy_of_end()))
+        else:
+            self._end(self._lost(exc))
+
+    def _lost(self, error: Exception | None) -> ConnectionLost:
+        problem = f"the broker at {self.endpoint} closed the connection"
+        return ConnectionLost(problem if error is None else f"{problem} ({_reason(error)})", self._remedy_of_end())
 
     def _remedy_of_end(self) -> str:
         """Return the next step of an operator if the peer closes a connection before it has served a request."""

@@ -17,6 +17,7 @@ from odradek.client import (
     TopicPartition,
     Unreachable,
 )
+from odradek.client.network import cluster as network_cluster
 from odradek.client.network.cluster import Purpose
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -125,6 +126,40 @@ def test_metadata_names_brokers_topics_and_leaders(kafka: FakeKafka) -> None:
         for received in kafka.of(MetadataRequest)
     ]
     assert names == [0, None, 1], "a known topic is not fetched again"
+
+
+def test_topics_that_do_not_exist_any_more_are_forgotten(kafka: FakeKafka) -> None:
+    kafka.leaders = {"t": [2], "u": [2]}
+
+    async def test() -> list[bool]:
+        async with Cluster(kafka.bootstrap) as cluster:
+            await cluster.fetch_metadata(None)
+            del kafka.leaders["t"]
+            await cluster.fetch_metadata(["t", "none"])
+            before = len(kafka.of(MetadataRequest))
+            await cluster.topic("u")
+            known = [len(kafka.of(MetadataRequest)) == before]
+            for name in ("t", "none"):
+                with pytest.raises(NotFound):
+                    await cluster.topic(name)
+                known.append(len(kafka.of(MetadataRequest)) == before)
+                before = len(kafka.of(MetadataRequest))
+            return known
+
+    assert run(kafka, test()) == [True, False, False]
+
+
+def test_coordinators_in_memory_are_bounded(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_cluster, "COORDINATORS_MAX", 2)
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap) as cluster:
+            for group in ("a", "b", "c", "c", "b", "a"):
+                await cluster.coordinator(CoordinatorType.GROUP, group)
+
+    run(kafka, test())
+    requested = [received.request.coordinator_keys[0] for received in kafka.of(FindCoordinatorRequest)]
+    assert requested == ["a", "b", "c", "a"]
 
 
 def test_requests_to_one_broker_share_a_connection_and_fetches_have_their_own(kafka: FakeKafka) -> None:

@@ -220,6 +220,21 @@ def test_a_peer_without_version_agreement_is_no_connection(
     run(kafka, test())
 
 
+def test_nothing_is_written_to_a_transport_that_closes(kafka: FakeKafka) -> None:
+    """asyncio calls `connection_lost` in a later turn of the loop. Until then it logs a warning for each request."""
+
+    async def test() -> None:
+        connection = await Connection.open(ADDRESS, SETTINGS)
+        assert connection._transport is not None
+        connection._transport.abort()
+        with pytest.raises(ConnectionLost, match="closed the connection"):
+            await listed(connection)
+        assert connection.closed
+
+    run(kafka, test())
+    assert kafka.of(ListGroupsRequest) == []
+
+
 def test_close_fails_open_requests(kafka: FakeKafka) -> None:
     kafka.script(ListGroupsRequest, Fault.SILENCE)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.console.model.avro import AvroSchema
 
 DEADLINE_S: Final = 5.0
-"""Seconds for a schema with all its references."""
+"""Seconds for a schema with all its references, and with the time for which it waits behind other schemas."""
 RESPONSE_BYTES_MAX: Final = 2**20
 """Maximum size of a schema with its references, in bytes."""
 REFERENCES_MAX: Final = 100
@@ -64,7 +64,7 @@ class SchemaRegistry:
     async def _read(self, schema_id: int) -> AvroSchema:
         reading = _Reading(self)
         try:
-            async with self._running, asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(DEADLINE_S), self._running:
                 await reading.add(f"/schemas/ids/{schema_id}", f"schema {schema_id}", ())
         except TimeoutError:
             raise AvroUndecodable(f"the schema registry did not respond within {DEADLINE_S:g} s") from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from odradek.client.errors import AuthenticationFailed, ClientError, NotFound
+from odradek.client.errors import AuthenticationFailed, ClientError, InvalidArgument, NotFound
 from odradek.console.model.memory_limit import MemoryBusy
 from odradek.console.web.guard import access_of
 from odradek.console.web.render import render, size
@@ -28,6 +28,13 @@ async def not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = "Page not found" if error.status_code == 404 else error.detail
     return render(request, "error.html", status=error.status_code, title=title, problem="", remedy="")
+
+
+async def invalid(request: Request, error: Exception) -> Response:
+    """Show that an address or a form has a value that no cluster accepts."""
+    assert isinstance(error, InvalidArgument)
+    title = "The address is not valid"
+    return render(request, "error.html", status=400, title=title, problem=error.problem, remedy=error.remedy)
 
 
 async def logged_out(request: Request, error: Exception) -> Response:
@@ -78,6 +85,7 @@ async def busy(request: Request, error: Exception) -> Response:
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     HTTPException: not_served,
     AuthenticationFailed: logged_out,
+    InvalidArgument: invalid,
     ClientError: cluster_failed,
     TimeoutError: too_late,
     MemoryBusy: busy,

@@ -29,7 +29,9 @@ async def form(request: Request) -> Response:
 
 
 async def log_in(request: Request) -> Response:
-    """Log in to the brokers, and lead to the page that was requested first."""
+    """Log in to the brokers, and lead to the page that was requested first. Without SASL, there is no login."""
+    if not request.app.state.settings.needs_login:
+        return RedirectResponse(FIRST_PAGE, 303)
     given = access_of(request).form
     target = next_of(given.get("next", ""))
     mechanism, user, password = (given.get(name, "") for name in ("mechanism", "user", "password"))

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from odradek.client.errors import InvalidArgument
@@ -15,7 +16,7 @@ from odradek.console.model.parts import Part, read_part
 from odradek.console.model.record_cursor import parse_cursor
 from odradek.console.model.records import RecordQuery, parse_key, parse_time, read_record, read_records
 from odradek.console.web.guard import viewer_of
-from odradek.console.web.queries import choice_of, number_of, optional_number_of
+from odradek.console.web.queries import choice_of, optional_number_of
 from odradek.console.web.render import render
 from odradek.protocol.batch import ControlType
 
@@ -114,8 +115,10 @@ def _query(form: Mapping[str, str], *, markers: bool) -> RecordQuery:
 
 async def record(request: Request) -> Response:
     """Show one record."""
-    name, index = request.path_params["topic"], number_of(request.path_params["partition"], 0)
-    offset = number_of(request.path_params["offset"], 0)
+    name = request.path_params["topic"]
+    index, offset = (optional_number_of(request.path_params[part]) for part in ("partition", "offset"))
+    if index is None or offset is None:
+        raise HTTPException(404)
     wanted = choice_of(Format, request.query_params.get("as"), Format.AUTO)
     memory: MemoryLimit = request.app.state.memory
     with memory.page() as page_memory:

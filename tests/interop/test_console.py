@@ -1,18 +1,24 @@
-"""The pages of the console on Odradek and on Apache Kafka."""
+"""The pages of the console on Odradek and on Apache Kafka, and while brokers fail."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek import client
+from odradek import LocalCluster, client
 from odradek.console.settings import Settings
 from tests.support.console_client import browser
 
 if TYPE_CHECKING:
-    from odradek import LocalCluster
+    from tests.support.console_client import Browser, Page
     from tests.support.kafka_broker import KafkaBroker
+
+LOADS = 50
+"""Pages that are loaded at the same time."""
+PAGE_S = 20.0
+"""Maximum seconds of a page: 12 for records, 6 for parts one after the other, and some for a loaded machine."""
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -54,3 +60,58 @@ async def test_pages_show_the_cluster_and_the_states_of_transactions(bootstrap: 
     assert [state in row for state, row in zip(states, rows, strict=True)] == [True] * 4
     assert found.text.count("<tr>") == 5
     assert "v1" in single.text
+
+
+def paths(name: str) -> list[str]:
+    """Return addresses of LOADS pages, of each kind."""
+    topic = f"/topics/{name}"
+    kinds = ["/cluster", "/topology", "/topics", topic, f"{topic}/configs", f"{topic}/records", f"{topic}/records/0/0"]
+    kinds += [f"{topic}/records?key=k", f"{topic}/records?time=0", "/groups", "/groups/id?id=g", "/metrics"]
+    kinds += ["/transactions", f"/transactions/id?id={name}", "/transactions/log"]
+    return [kinds[number % len(kinds)] for number in range(LOADS)]
+
+
+async def loaded(console: Browser, name: str) -> dict[str, list[Page]]:
+    """Load all pages at the same time, each within its deadline. Return them by address."""
+    async with asyncio.timeout(PAGE_S):
+        found = await asyncio.gather(*map(console.get, paths(name)))
+    pages: dict[str, list[Page]] = {}
+    for path, page in zip(paths(name), found, strict=True):
+        assert page.status in {200, 404, 502, 504}, path
+        assert page.status == 200 or 'role="alert">' in page.text, f"{path} says no reason"
+        pages.setdefault(path, []).append(page)
+    return pages
+
+
+async def test_pages_respond_while_brokers_fail_and_recover_with_the_cluster(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalCluster(3) as running:
+        async with client.Cluster(running.bootstrap) as cluster:
+            await client.create_topic(cluster, name, partitions=3)
+            producer = client.Producer(cluster, transactional_id=name)
+            await producer.begin()
+            await producer.send(name, [client.ProducerRecord(b"k", b"v", partition=index) for index in range(3)])
+            await producer.commit()
+        async with browser(Settings(running.bootstrap)) as console, console.stream("/cluster") as source:
+            assert 'good">running' in await source.next_of("state")
+            loading = asyncio.create_task(loaded(console, name))
+            await asyncio.to_thread(running.kill, 2)
+            await loading
+            await loaded(console, name)
+            for node_id in (1, 3):
+                await asyncio.to_thread(running.kill, node_id)
+            while "not read" not in await source.next_of("state"):
+                pass
+            away = await loaded(console, name)
+            assert "cannot connect to a broker" in away["/cluster"][0].text
+            await asyncio.to_thread(running.start)
+            async with asyncio.timeout(PAGE_S):  # brokers know each other a moment later
+                while "failed" in (await console.get("/cluster")).text:
+                    await asyncio.sleep(0.1)
+            while 'class="failed"' in await source.next_of("state"):
+                pass
+            back = await loaded(console, name)
+    failures = {path for path, pages in back.items() if any(page.status != 200 for page in pages)}
+    assert failures == set()
+    assert [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}] == []

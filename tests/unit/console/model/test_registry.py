@@ -198,6 +198,17 @@ async def test_response_that_does_not_end_is_refused(respond: Any, note: str, mo
         assert note in (await decode(wire(b"\x02"), Format.AUTO, registry)).note
 
 
+async def test_time_of_a_schema_includes_that_behind_other_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has up to 100 schema ids. A registry that hangs must not delay it by the sum of their deadlines."""
+    monkeypatch.setattr(registry_module, "DEADLINE_S", 0.1)
+    monkeypatch.setattr(registry_module, "READS_MAX", 1)
+
+    async with serving({f"/api{ID}": endless}) as (fake, registry):
+        found = await asyncio.gather(*(decode(wire(b"", schema_id), Format.AUTO, registry) for schema_id in (7, 8)))
+    assert ["did not respond within" in each.note for each in found] == [True, True]
+    assert fake.requests == [f"/api{ID}"]
+
+
 async def test_redirect_to_another_host_is_not_followed() -> None:
     async with serving({"/internal": schema("int")}) as (other, inner):
         target = f"http://{inner._server.netloc}/internal"

@@ -18,8 +18,9 @@ from odradek.console.web.sessions import Sessions
 from odradek.protocol.sasl.cluster_secret import parse_secret
 from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.command_line import TIMEOUT_S
-from tests.support.console_client import SMALL, browser
+from tests.support.console_client import HOST, SMALL, browser
 from tests.support.node_cluster import NodeCluster
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,6 +94,28 @@ async def test_address_after_the_login_is_of_the_console(tmp_path: Path) -> None
             accepted = await client.post("/login", fields)
             assert (accepted.status, accepted.headers["location"]) == (303, "/cluster")
             client.cookies.clear()
+
+
+async def test_cookie_of_a_login_behind_tls_is_sent_over_tls_alone(tmp_path: Path) -> None:
+    async with secured(tmp_path) as settings, browser(settings) as client:
+        for origin, expected in ((f"https://{HOST}", True), (f"http://{HOST}", False)):
+            fields = {"csrf": await client.token("/login"), "user": "bob", "password": "p2", "mechanism": PLAIN}
+            accepted = await client.post("/login", fields, origin=origin)
+            assert accepted.status == 303
+            assert accepted.headers["set-cookie"].endswith("; Secure") is expected
+            left = await client.post("/logout", {"csrf": await client.token("/cluster")}, origin=origin)
+            assert left.headers["set-cookie"].endswith("; Secure") is expected
+
+
+async def test_login_to_a_cluster_without_sasl_creates_no_session() -> None:
+    async with browser(Settings(f"127.0.0.1:{free_port()}")) as client:
+        before = session_ids(client)
+        token = await client.token("/unknown")
+        fields = {"csrf": token, "user": "bob", "password": "p2", "mechanism": PLAIN}
+        refused = await client.post("/login", fields)
+        assert (refused.status, refused.headers["location"]) == (303, "/cluster")
+        assert session_ids(client) != before
+        assert "set-cookie" not in refused.headers
 
 
 async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

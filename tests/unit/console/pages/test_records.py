@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from odradek import client
 from odradek.console.model import memory_limit, records
 from odradek.console.settings import Settings
@@ -13,8 +15,6 @@ from tests.support.running_node import running
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 PARTITIONS, READ = 3, 2
 
@@ -63,6 +63,21 @@ async def test_page_says_that_the_console_is_busy_while_other_pages_hold_its_mem
         assert "The console is busy" in page.text
         assert "hold the memory that they may take together, 512 MiB" in page.text
     assert [page.status for page in after] == [200, 200]
+
+
+@pytest.mark.parametrize("place", ["-1/0", "0/-1", "x/0", "0/x", "0/99999999999999999999", "1e1/0"])
+async def test_address_of_a_record_with_other_than_numbers_is_not_found(place: str) -> None:
+    async with browser(Settings(f"127.0.0.1:{free_port()}")) as console:
+        assert (await console.get(f"/topics/payments/records/{place}")).status == 404
+
+
+async def test_address_with_a_name_that_no_request_can_hold_is_invalid(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, *SMALL) as broker,
+        browser(Settings(f"127.0.0.1:{broker.node.listeners[0].port}")) as console,
+    ):
+        page = await console.get("/topics/" + 40_000 * "x")
+    assert (page.status, "The address is not valid" in page.text) == (400, True)
 
 
 async def test_page_keeps_the_selected_partition_if_the_cluster_does_not_respond() -> None:

@@ -70,7 +70,6 @@ class Recovery:
                 loaded.producers.end_offset = loaded.log_end_offset = segment.base_offset
                 self._take_snapshot()
             if not self._recover_segment(segment, position):
-                self._remove_from(segment.base_offset + 1)
                 break
         progress.remaining_segments = 0
         loaded.producers.end_offset = loaded.log_end_offset
@@ -131,7 +130,7 @@ class Recovery:
     def _recover_segment(self, segment: Segment, start: int) -> bool:
         """Derive the index entries, the producer state and the epochs from the batches at position `start` and later.
 
-        Return False if the segment was truncated.
+        Return False if the segment was truncated. All later segments are removed then.
         """
         loaded = self._loaded
         if start == 0:
@@ -162,6 +161,9 @@ class Recovery:
                 removed_bytes=segment.size - scan.position,
                 reason=scan.defect,
             )
+            # The later segments go first, and durably. Otherwise a start after a crash could find no damage in this
+            # segment, and the later ones behind a hole.
+            self._remove_from(segment.base_offset + 1)
             loaded.truncation_mark.set()
             segment.truncate_file(scan.position)
         if start == 0:
@@ -169,8 +171,15 @@ class Recovery:
         if segment is loaded.segments.active:
             segment.write_last()
         else:
+            if segment.base_offset < self._checked_from:
+                segment.replace_indexes_of_sealed()
             segment.seal()
         return intact
+
+    @property
+    def _checked_from(self) -> int:
+        """Base offset of the first segment that a start after a crash recovers. It trusts index files below that."""
+        return self._loaded.segments.base_below(self._options.recovery_point)
 
     def _check(self, segment: Segment, header: BatchHeader, batch: memoryview) -> tuple[EndMarker | None, str]:
         """Return the transaction marker in the batch (or None) and the defect of the batch ('' if it has none).
@@ -198,11 +207,14 @@ class Recovery:
         self._remove_from(segment.base_offset)
 
     def _remove_from(self, base_offset: int) -> None:
-        for later in self._loaded.segments.remove_from(base_offset):
+        removed = self._loaded.segments.remove_from(base_offset)
+        for later in removed:
             _logger.warning(
                 "segment after the truncation point removed", path=later.path(names.LOG_SUFFIX), bytes=later.size
             )
             self._loaded.remove(later)
+        if removed:
+            self._loaded.disk.sync_directory_now(self._directory)
 
     def _take_snapshot(self) -> None:
         loaded = self._loaded

@@ -233,6 +233,14 @@ class AbortedTransaction:
         )
 
 
+def equal_entries(first: memoryview, second: memoryview) -> int:
+    """Return the number of entries at the start of two transaction index files that are equal."""
+    size = min(len(first), len(second))
+    if first[:size] != second[:size]:
+        size = bisect_left(range(size), True, key=lambda at: first[: at + 1] != second[: at + 1])
+    return size // TXN_ENTRY_BYTES
+
+
 class TxnIndex:
     """Aborted transactions whose marker is in the segment, in the order of their markers.
 

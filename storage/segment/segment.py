@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from odradek.storage.segment.index import (
     OffsetIndex,
     TimeIndex,
     TxnIndex,
+    equal_entries,
 )
 
 if TYPE_CHECKING:
@@ -44,14 +44,6 @@ UNINDEXED_BYTES_MAX = 64 * 1024
 """Maximum bytes of an active segment without index files after a clean shutdown. A start reads them in one step."""
 INDEX_ENTRIES_PENDING_MAX = 1024
 """Maximum entries per index that are not in the index file. It bounds the work of a roll."""
-
-
-def _common_prefix(first: memoryview, second: memoryview) -> int:
-    """Return the number of bytes at the start of both buffers that are equal."""
-    size = min(len(first), len(second))
-    if first[:size] == second[:size]:
-        return size
-    return bisect_left(range(size), True, key=lambda at: first[: at + 1] != second[: at + 1])
 
 
 class Segment:
@@ -515,6 +507,28 @@ class Segment:
         self._close_txn_file()
         self._derives_txn_index = True
 
+    def replace_indexes_of_sealed(self) -> None:
+        """Make the content of `.index` and `.timeindex` that of the entries that recovery has derived (see below).
+
+        With an empty or zeroed time index, the segment would count as old: look-ups by timestamp would skip it, and
+        retention would delete it.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
+        assert self.offset_index is not None
+        assert self.time_index is not None
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self._replace(names.OFFSET_INDEX_SUFFIX, self.offset_index.encode(), absent=None)
+        self._replace(names.TIME_INDEX_SUFFIX, self.time_index.encode(), absent=None)
+        self.offset_index.persisted, self.time_index.persisted = len(self.offset_index), len(self.time_index)
+
+    def _replace(self, suffix: str, content: bytes, *, absent: bytes | None) -> None:
+        """Replace an index file in one durable step if its content differs. `absent` is the content without a file."""
+        path = self.path(suffix)
+        if (self._disk.read_file(path) if self._disk.exists(path) else absent) != content:
+            self._disk.replace_file_now(path, content)
+
     def replace_txn_index(self) -> None:
         """Make the content of `.txnindex` that of the entries that recovery has derived, in one durable step.
 
@@ -529,13 +543,10 @@ class Segment:
             OSError: A disk operation fails.
         """
         self._derives_txn_index = False
-        path, content = self.path(names.TXN_INDEX_SUFFIX), self.txn_index.encode()
-        before = self._disk.read_file(path) if self._disk.exists(path) else b""
-        if before != content:
-            try:
-                self._disk.replace_file_now(path, content)
-            except ResourcesExhausted:
-                self._txn_file_behind = True
+        try:
+            self._replace(names.TXN_INDEX_SUFFIX, self.txn_index.encode(), absent=b"")
+        except ResourcesExhausted:
+            self._txn_file_behind = True
 
     def rewrite_txn_index(self) -> None:
         """Make the content of `.txnindex` that of the entries in memory.
@@ -546,8 +557,7 @@ class Segment:
         self._close_txn_file()
         file = self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
         content = self.txn_index.encode()
-        kept = _common_prefix(memoryview(file.read(0, file.size)), memoryview(content))
-        kept -= kept % TXN_ENTRY_BYTES
+        kept = equal_entries(memoryview(file.read(0, file.size)), memoryview(content)) * TXN_ENTRY_BYTES
         if file.size > kept:
             file.truncate(kept)
         if content[kept:]:

@@ -11,6 +11,7 @@ import pytest
 from odradek.simulation.environment.disk import Detached, DiskLatency, SimDisk
 from odradek.simulation.environment.loop import SimLoop
 from odradek.simulation.environment.medium import Medium
+from odradek.storage.batches.scan import Scan
 from odradek.storage.config import LogConfig
 from odradek.storage.files import names
 from tests.support.logs import append, marker, open_log, produced
@@ -53,6 +54,7 @@ class Stopped:
         for path in (f"{ROOT}/t-0", ROOT, "/"):
             disk.sync_directory_now(path)
         self.aborted = aborted_in(log)
+        self.newest = newest_timestamps(log)
         assert sum(bool(entries) for entries in self.aborted.values()) >= 4
         self.options: dict[str, Any] = {
             "recovery_point": log.recovery_point,
@@ -78,6 +80,10 @@ def aborted_in(log: PartitionLog) -> dict[int, list[Any]]:
     return {segment.base_offset: segment.txn_index.entries() for segment in log.segments}
 
 
+def newest_timestamps(log: PartitionLog) -> dict[int, int]:
+    return {segment.base_offset: segment.max_timestamp for segment in log.segments}
+
+
 def without_time_index(medium: Medium, disk: SimDisk) -> None:
     disk.remove(f"{ROOT}/t-0/{names.offset_file(0, names.TIME_INDEX_SUFFIX)}")
 
@@ -90,11 +96,17 @@ def with_damaged_txn_index(medium: Medium, disk: SimDisk) -> None:
     disk.replace_file_now(path, bytes(content))
 
 
-DAMAGES: Final = (without_time_index, with_damaged_txn_index)
+def with_torn_time_index(medium: Medium, disk: SimDisk) -> None:
+    """Add a part of an entry to the time index of the first segment."""
+    path = f"{ROOT}/t-0/{names.offset_file(0, names.TIME_INDEX_SUFFIX)}"
+    disk.replace_file_now(path, medium.contents(path) + bytes(5))
+
+
+DAMAGES: Final = (without_time_index, with_damaged_txn_index, with_torn_time_index)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_process_that_ends_during_recovery_loses_no_aborted_transaction(
+def test_process_that_ends_during_recovery_loses_no_index_entry(
     loop: SimLoop, damage: Callable[[Medium, SimDisk], None]
 ) -> None:
     stopped = Stopped(loop, damage)
@@ -106,13 +118,14 @@ def test_process_that_ends_during_recovery_loses_no_aborted_transaction(
         log = stopped.open(medium, clean=False)
         assert log is not None
         assert aborted_in(log) == stopped.aborted, f"after {operations} disk operations"
+        assert newest_timestamps(log) == stopped.newest, f"after {operations} disk operations"
         if not ended:
             break
     assert operations > 1
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_power_failure_after_recovery_loses_no_aborted_transaction(
+def test_power_failure_after_recovery_loses_no_index_entry(
     loop: SimLoop, damage: Callable[[Medium, SimDisk], None]
 ) -> None:
     stopped = Stopped(loop, damage)
@@ -123,3 +136,45 @@ def test_power_failure_after_recovery_loses_no_aborted_transaction(
         log = stopped.open(medium, clean=False)
         assert log is not None
         assert aborted_in(log) == stopped.aborted, f"power failure {seed}"
+        assert newest_timestamps(log) == stopped.newest, f"power failure {seed}"
+
+
+def with_shorter_log_file(medium: Medium, disk: SimDisk) -> None:
+    """Remove half of the log file of the first segment. Its indexes do not fit it then."""
+    path = f"{ROOT}/t-0/{names.offset_file(0, names.LOG_SUFFIX)}"
+    disk.replace_file_now(path, medium.contents(path)[: len(medium.contents(path)) // 2])
+
+
+def check_contiguous(log: PartitionLog) -> None:
+    """Fail if a batch of the log does not begin where the one before it ends."""
+    end = log.segments.first.base_offset
+    for segment in log.segments:
+        assert segment.base_offset == end
+        for _, header, _ in Scan(segment.file, 0, segment.size):
+            assert header.base_offset == end
+            end = header.last_offset + 1
+    assert end == log.log_end_offset
+
+
+def test_process_that_ends_during_a_truncating_recovery_leaves_no_hole(loop: SimLoop) -> None:
+    stopped = Stopped(loop, with_shorter_log_file)
+    operations, ended = 0, True
+    while ended:
+        operations += 1
+        medium = deepcopy(stopped.medium)
+        ended = stopped.open(medium, clean=True, operations=operations) is None
+        log = stopped.open(medium, clean=False)
+        assert log is not None
+        check_contiguous(log)
+    assert operations > 1
+
+
+def test_power_failure_during_a_truncating_recovery_leaves_no_hole(loop: SimLoop) -> None:
+    stopped = Stopped(loop, with_shorter_log_file)
+    for seed in range(10 * POWER_FAILURES):
+        medium = deepcopy(stopped.medium)
+        stopped.open(medium, clean=True, operations=1 + seed)
+        medium.lose_power(Random(seed))
+        log = stopped.open(medium, clean=False)
+        assert log is not None
+        check_contiguous(log)

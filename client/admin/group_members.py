@@ -74,7 +74,7 @@ class GroupMembers:
 
 
 async def members_of_groups(fan_out: FanOut, rows: Iterable[GroupListing]) -> dict[str, GroupMembers]:
-    """Return listed groups with their members. Send one request per coordinator and type.
+    """Return listed groups with their members.
 
     A group is left out if its coordinator changed, or if it was deleted or changed its type, after it was listed.
     """
@@ -86,10 +86,10 @@ async def members_of_groups(fan_out: FanOut, rows: Iterable[GroupListing]) -> di
         if kind not in _DESCRIBE:
             continue
         request, described = _DESCRIBE[kind]
-        responses = await fan_out.request_each({node_id: request(names) for node_id, names in by_node.items()})
+        responses = await fan_out.request_names(by_node, request)
         found |= {
             group.group_id: described(group)
-            for response in responses.values()
+            for _, response in responses
             for group in response.groups
             if group.error_code == ErrorCode.NONE
         }

@@ -130,20 +130,21 @@ async def groups_with_lag(fan_out: FanOut, partitions: Iterable[PartitionDescrip
 async def committed_of_groups(
     fan_out: FanOut, rows: Iterable[GroupListing]
 ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """Return the committed offsets of listed groups. Send one request per coordinator."""
+    """Return the committed offsets of listed groups."""
     by_node: dict[int, list[str]] = {}
     for row in rows:
         by_node.setdefault(row.coordinator, []).append(row.group)
-    requests: dict[int, Message] = {
-        node_id: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
-        for node_id, names in by_node.items()
-    }
+    responses = await fan_out.request_names(by_node, _committed_request, version_max=NAMES_VERSION_MAX)
     return {
         group.group_id: committed_by_partition(group)
-        for response in (await fan_out.request_each(requests, version_max=NAMES_VERSION_MAX)).values()
+        for _, response in responses
         for group in response.groups
         if group.error_code == ErrorCode.NONE
     }
+
+
+def _committed_request(names: list[str]) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
 
 
 def with_lag(

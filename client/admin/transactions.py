@@ -148,12 +148,10 @@ async def described_transactions(fan_out: FanOut, listed: Listed) -> list[Transa
     by_node: dict[int, list[str]] = {}
     for node_id, state in listed:
         by_node.setdefault(node_id, []).append(state.transactional_id)
-    requests: dict[int, Message] = {
-        node_id: DescribeTransactionsRequest(transactional_ids=ids) for node_id, ids in by_node.items()
-    }
+    responses = await fan_out.request_names(by_node, lambda ids: DescribeTransactionsRequest(transactional_ids=ids))
     return [
         _description(state, node_id)
-        for node_id, response in (await fan_out.request_each(requests)).items()
+        for node_id, response in responses
         for state in response.transaction_states
         if state.error_code == ErrorCode.NONE
     ]

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from odradek.client.errors import ClientError, name_of
 from odradek.client.network.connection import VERSION_MAX
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from odradek.client.network.cluster import Cluster
     from odradek.protocol.schema import Message
 
 T = TypeVar("T")
+
+NAMES_BYTES_MAX: Final = 512 * 2**10
+"""Maximum bytes of names in one request, unless its first name alone has more.
+
+A broker of Odradek closes the connection of a request whose elements need more than 4 MiB, and a group id or a
+transactional id has up to 32 KiB.
+"""
+NAME_BYTES: Final = 64
+"""Bytes that a name counts in addition to its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,51 @@ class FanOut:
         found = zip(requests, responses, strict=True)
         return {node_id: response for node_id, response in found if response is not None}
 
+    async def request_names(
+        self,
+        names: Mapping[int, Iterable[str]],
+        request: Callable[[list[str]], Message],
+        *,
+        version_max: int = VERSION_MAX,
+    ) -> list[tuple[int, Any]]:
+        """Send requests that have names to several brokers, and return node id and response of each.
+
+        A broker receives its requests one after the other, each with up to NAMES_BYTES_MAX. The responses of
+        unreachable brokers are left out.
+        """
+
+        async def of_node(node_id: int, of_broker: Iterable[str]) -> list[tuple[int, Any]]:
+            found = []
+            for part in slices(of_broker):
+                response = await self.request(node_id, request(part), version_max=version_max)
+                if response is not None:
+                    found.append((node_id, response))
+            return found
+
+        rows = await gathered(*(of_node(node_id, of_broker) for node_id, of_broker in names.items()))
+        return [row for of_broker in rows for row in of_broker]
+
     def tolerates(self, node_id: int, error_code: int) -> bool:
         """Omit a broker that responded with an error code. Return False if this is not tolerated, or for NONE."""
         if not self._tolerant or error_code == ErrorCode.NONE:
             return False
         self.unreachable[node_id] = name_of(error_code)
         return True
+
+
+def slices(names: Iterable[str]) -> Iterator[list[str]]:
+    """Split names into lists of up to NAMES_BYTES_MAX. Each has a name at least."""
+    part: list[str] = []
+    size = 0
+    for name in names:
+        added = len(name.encode(errors="replace")) + NAME_BYTES
+        if part and size + added > NAMES_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += added
+    if part:
+        yield part
 
 
 async def gathered(*coroutines: Coroutine[Any, Any, T]) -> list[T]:

@@ -43,6 +43,27 @@ def test_without_tolerance_the_first_failure_is_raised_after_all_responses(kafka
     assert len(kafka.of(ListGroupsRequest)) == 2
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([], []), ([1] * 100, [100]), ([400_000] * 3, [1, 1, 1]), ([200_000] * 5, [2, 2, 1])]
+)
+def test_names_of_one_request_have_a_bounded_size(kafka: FakeKafka, sizes: list[int], expected: list[int]) -> None:
+    names = [chr(97 + number % 26) * size for number, size in enumerate(sizes)]
+    requested: list[list[str]] = []
+
+    def request(part: list[str]) -> ListGroupsRequest:
+        requested.append(part)
+        return ListGroupsRequest()
+
+    async def test() -> list[int]:
+        async with Cluster(kafka.bootstrap) as cluster:
+            kafka.script(ListGroupsRequest, *[ListGroupsResponse()] * len(expected))
+            return [node_id for node_id, _ in await FanOut(cluster).request_names({2: names}, request)]
+
+    assert run(kafka, test()) == [2] * len(expected)
+    assert [len(part) for part in requested] == expected
+    assert [name for part in requested for name in part] == names
+
+
 def test_gathered_raises_the_first_exception_in_order_and_leaves_no_task(kafka: FakeKafka) -> None:
     async def fail(seconds: float, error: Exception) -> None:
         await asyncio.sleep(seconds)

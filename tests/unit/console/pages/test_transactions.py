@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions
+from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions, describe_transaction
 from odradek.client import Settings as ClientSettings
 from odradek.console.settings import Settings
 from tests.support.console_client import SMALL, browser
@@ -153,6 +153,32 @@ async def test_long_ids_are_shortened_on_the_page_of_a_transactional_id(tmp_path
     assert f"<title>{'t' * 250}… (32,767 characters) " in page.text
     assert "c" * 57 + "..." in page.text
     assert "c" * 58 not in page.text
+
+
+async def test_many_long_ids_are_described_and_leave_the_page_short(tmp_path: Path) -> None:
+    """Descriptions of all ids in one request exceed its maximum. In addresses, they would take 12 MB."""
+    ids = [f"{number:03}" + "€" * 10_000 for number in range(150)]
+    async with running(tmp_path, *SMALL) as node:
+        await node.metadata("payments")
+        async with console(node, allow_actions=True) as (client, cluster):
+            producers = [Producer(cluster, transactional_id=each) for each in ids]
+            for producer in producers:
+                await producer.begin()
+                await producer.send("payments", [ProducerRecord(None, b"1")])
+            page = await client.get("/transactions")
+            log = await client.get("/transactions/log")
+            holder = await describe_transaction(cluster, ids[0])
+            found = await client.get(f"/transactions?state=all&q={holder.producer_id}")
+            for producer in producers:
+                await producer.abort()
+    for each in (page, log):
+        assert "not read" not in each.text
+        assert 'class="failed"' not in each.text
+        assert len(each.text) < 500_000
+        assert 'href="/transactions?state=all&amp;q=' in each.text
+    assert f'href="/transactions?state=all&amp;q={holder.producer_id}"' in page.text
+    assert f'href="/transactions/id?id={quote(ids[0])}"' in found.text
+    assert f'href="/transactions/abort?id={quote(ids[0])}"' in found.text
 
 
 @pytest.mark.parametrize(

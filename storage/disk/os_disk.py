@@ -267,7 +267,11 @@ class OsDisk:
         return descriptor
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)

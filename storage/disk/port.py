@@ -155,7 +155,7 @@ class Disk(Protocol):
         """
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a file or directory with that path."""
+        """Return True if there is a file or directory with that path. Raise OSError if the disk cannot be read."""
 
     def is_directory(self, path: str) -> bool:
         """Return True if the path is that of a directory."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +56,24 @@ def test_append_after_a_truncation_follows_the_truncated_end(disk: OsDisk, tmp_p
     assert (file.size, bytes(file.read(0, 99))) == (5, b"0123Z")
     file.close()
     assert disk.read_file(f"{tmp_path}/a") == b"0123Z"
+
+
+def test_file_that_cannot_be_examined_is_not_absent(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without `quorum-state` has not voted. One whose disk fails to read the name of the file may have."""
+    assert not disk.exists(f"{tmp_path}/a")
+    assert not disk.exists(f"{tmp_path}/a/b")
+    (tmp_path / "a").touch()
+    assert disk.exists(f"{tmp_path}/a")
+    assert not disk.exists(f"{tmp_path}/a/b")
+
+    def fail(path: str) -> os.stat_result:
+        raise OSError(errno.EIO, "injected", path)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="injected"):
+        patched.setattr(os, "stat", fail)
+        disk.exists(f"{tmp_path}/a")
 
 
 async def test_cold_read_and_sync_run_in_threads_and_outlive_close(disk: OsDisk, tmp_path: Path) -> None:

@@ -119,8 +119,12 @@ class Recovery:
 
         Only compaction leaves gaps between segments and between batches. A gap in the part that was never flushed is
         not accepted: a power failure can lose an older segment and keep a newer one.
+
+        Compaction flushes a log first, so all records below the cleaner offset were flushed. The recovery point can be
+        lower: its checkpoint can be damaged, or a recovery began at a damaged segment below it.
         """
-        flushed = self._options.clean or segment.base_offset <= self._options.recovery_point
+        options = self._options
+        flushed = options.clean or segment.base_offset <= max(options.recovery_point, options.cleaned_to or 0)
         return self._gaps and flushed and segment.base_offset > self._loaded.log_end_offset
 
     @property

@@ -21,6 +21,7 @@ from odradek.console.model.parts import Part
 from odradek.protocol.batch import ControlType, control_type, records_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.record import RECORD_BYTES_MIN
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class PartitionReader:
                         begin = max(lowest, header.base_offset)
                     expansion = -header.size
                     for number, row in enumerate(self._rows(header, batch, is_aborted, stable=is_stable), 1):
-                        expansion += row.content_size
+                        expansion += RECORD_BYTES_MIN + row.content_size
                         if begin <= row.offset < end:
                             add(row)
                         if number % RECORDS_PER_TURN == 0:

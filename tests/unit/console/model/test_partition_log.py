@@ -76,3 +76,15 @@ async def test_decompressed_bytes_count_for_the_limit_of_a_page() -> None:
     for page in (backward, forward):
         assert 0 < len(page.rows) <= 12
         assert not page.complete
+
+
+async def test_records_without_content_count_for_the_limit_of_a_search() -> None:
+    log = FakeLog()
+    for _ in range(10):
+        log.append(((0, b"") for _ in range(20_000)), compression=Compression.ZSTD)
+    for page in (
+        await log.reader(200_000).forward(0, 50, lambda _: False),
+        await log.reader(200_000).backward(200_000, 50, lambda _: False),
+    ):
+        assert page.end - page.first <= 40_000
+        assert not page.complete

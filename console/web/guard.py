@@ -147,11 +147,9 @@ def cookie_name(request: Request) -> str:
 def session_cookie(request: Request, session_id: str) -> str:
     """Return the value of Set-Cookie for a session. It ends with the browser's session.
 
-    The console has no TLS, but a proxy may: the form of a login then has an origin with https, and the cookie of the
-    login is sent over TLS alone.
+    The console has no TLS. A proxy with TLS adds `Secure` (docs/how-to/proxy.md).
     """
-    secure = "; Secure" if request.headers.get("origin", "").startswith("https://") else ""
-    return f"{cookie_name(request)}={session_id}; Path=/; HttpOnly; SameSite=Strict{secure}"
+    return f"{cookie_name(request)}={session_id}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:

@@ -18,7 +18,7 @@ from odradek.console.web.sessions import Sessions
 from odradek.protocol.sasl.cluster_secret import parse_secret
 from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.command_line import TIMEOUT_S
-from tests.support.console_client import HOST, SMALL, browser
+from tests.support.console_client import SMALL, browser
 from tests.support.node_cluster import NodeCluster
 from tests.support.ports import free_port
 
@@ -94,17 +94,6 @@ async def test_address_after_the_login_is_of_the_console(tmp_path: Path) -> None
             accepted = await client.post("/login", fields)
             assert (accepted.status, accepted.headers["location"]) == (303, "/cluster")
             client.cookies.clear()
-
-
-async def test_cookie_of_a_login_behind_tls_is_sent_over_tls_alone(tmp_path: Path) -> None:
-    async with secured(tmp_path) as settings, browser(settings) as client:
-        for origin, expected in ((f"https://{HOST}", True), (f"http://{HOST}", False)):
-            fields = {"csrf": await client.token("/login"), "user": "bob", "password": "p2", "mechanism": PLAIN}
-            accepted = await client.post("/login", fields, origin=origin)
-            assert accepted.status == 303
-            assert accepted.headers["set-cookie"].endswith("; Secure") is expected
-            left = await client.post("/logout", {"csrf": await client.token("/cluster")}, origin=origin)
-            assert left.headers["set-cookie"].endswith("; Secure") is expected
 
 
 async def test_login_to_a_cluster_without_sasl_creates_no_session() -> None:

@@ -26,6 +26,9 @@ ROWS_PER_PAGE: Final = 50
 PARTITION_ROWS_MAX: Final = 2_000
 """Maximum partitions of a group that a page shows: those with the largest lag. The totals include all partitions."""
 
+MEMBER_ROWS_MAX: Final = 1_000
+"""Maximum members of a group that a page shows: those with the largest lag. Brokers have no maximum by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
@@ -128,7 +131,8 @@ class GroupPage:
 
     Attributes:
         group: The group with members and partitions.
-        members: Its members, by client id.
+        members: Its members, by client id: those with the largest lag.
+        member_count: Number of all its members.
         partitions: Its partitions: those with the largest lag.
         partition_count: Number of all its partitions.
         stable_lag: Sum of the lags to the last stable offset. None: it has no committed offset.
@@ -139,6 +143,7 @@ class GroupPage:
 
     group: GroupDescription
     members: list[MemberRow]
+    member_count: int
     partitions: list[GroupPartition]
     partition_count: int
     stable_lag: int | None
@@ -174,8 +179,11 @@ def group_page(group: GroupDescription, unreachable: dict[int, str]) -> GroupPag
             total(row.stable_lag for row in by_member.get(member.member_id, ())),
             total(row.lag for row in by_member.get(member.member_id, ())),
         )
-        for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+        for member in group.members
     ]
+    if len(members) > MEMBER_ROWS_MAX:
+        members = sorted(members, key=lambda row: -(row.lag or 0))[:MEMBER_ROWS_MAX]
+    members.sort(key=lambda row: (row.member.client_id, row.member.member_id))
     partitions = group.partitions
     if len(partitions) > PARTITION_ROWS_MAX:
         partitions = sorted(partitions, key=lambda row: -(row.lag or 0))[:PARTITION_ROWS_MAX]
@@ -183,6 +191,7 @@ def group_page(group: GroupDescription, unreachable: dict[int, str]) -> GroupPag
     return GroupPage(
         group,
         members,
+        len(group.members),
         partitions,
         len(group.partitions),
         total(row.stable_lag for row in group.partitions),

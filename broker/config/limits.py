@@ -339,7 +339,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request goes on in the next turn. Later requests of its connection wait.",
         ),
         Limit(
-            "broker.partition.registration_updates.TERMS_PER_SLICE",
+            "broker.partition.sliced_updates.PARTITIONS_PER_SLICE",
             "led partitions per turn of the event loop",
             "The next slice follows after a rest.",
         ),

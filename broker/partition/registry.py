@@ -16,7 +16,7 @@ from odradek.broker.partition.changed_partitions import ChangedPartitions, Prior
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
 from odradek.broker.partition.partition import Partition, PartitionContext, log_offline, log_postponed
 from odradek.broker.partition.ports import LeadershipListener, Replication
-from odradek.broker.partition.registration_updates import RegistrationUpdates
+from odradek.broker.partition.sliced_updates import SlicedUpdates
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -82,7 +82,8 @@ class Partitions:
         self._failed: dict[tuple[UUID, int], None] = {}
         """Partitions whose log could not be opened, until the broker restarts."""
         self._changed = ChangedPartitions()
-        self._registrations = RegistrationUpdates(spawn)
+        self._registrations = SlicedUpdates("apply broker registrations", _register, spawn)
+        self._configurations = SlicedUpdates("apply changed defaults", self._update_config, spawn)
         self._deleted: dict[tuple[str, int], Partition] = {}
         """Partitions of deleted topics whose logs still exist."""
         self._postponed: dict[tuple[UUID, int], None] = {}
@@ -210,15 +211,15 @@ class Partitions:
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
                 self._configs.pop(name, None)
-                self._configure(name, image)
+                self._configure(name)
             elif kind == RESOURCE_BROKER and name in {"", str(self._node_id)}:
                 self._configs.clear()
-                self._configure_all(image)
+                self._configure_all()
         for topic_id, index in delta.changed_partitions():
             self._add_changed(topic_id, index)
         self._apply_slice()
         if delta.changed_brokers():
-            self._registrations.add(self)
+            self._registrations.add(partition for partition in self if _has_followers(partition))
 
     async def close(self) -> None:
         """End all leader terms because the node stops: waiting requests fail with NOT_LEADER_OR_FOLLOWER.
@@ -311,6 +312,7 @@ class Partitions:
         return cost
 
     def _change_role(self, partition: Partition, image: PartitionImage) -> None:
+        self._configurations.update_now(partition)  # before a smaller ISR: see `on_metadata`
         if image.leader != self._node_id:
             partition.follow(image.leader_epoch)
             if partition.online:
@@ -346,9 +348,7 @@ class Partitions:
         former = self._deleted.pop((topic.name, index), None)
         if former is not None:
             self._remove(former)
-        config = self._configs.get(topic.name)
-        if config is None:
-            config = self._configs[topic.name] = self._config_of(self._image.topic_config(topic.name))
+        config = self._config(topic.name)
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
         except StaleCheckpoint:
@@ -428,25 +428,46 @@ class Partitions:
         for key in [key for key in self._failed if key[0] == topic.topic_id]:
             del self._failed[key]
 
-    def _configure_all(self, image: MetadataImage) -> None:
-        """Apply a change of the configuration of this broker, or of all brokers, unless no log depends on it."""
+    def _configure_all(self) -> None:
+        """Apply a change of the configuration of this broker, or of all brokers, unless no log depends on it.
+
+        It reaches the partitions in slices, but each partition before its next change of role or ISR.
+        """
         default = self._config_of({})
         if default != self._default_config:
             self._default_config = default
-            for topic_name in list(self._by_name):
-                self._configure(topic_name, image)
+            self._configurations.add(self)
 
-    def _configure(self, topic: str, image: MetadataImage) -> None:
-        hosted = self._by_name.get(topic)
-        if hosted:
-            config = self._config_of(image.topic_config(topic))
-            for partition in hosted.values():
-                partition.configure(config)
+    def _configure(self, topic: str) -> None:
+        for partition in self._by_name.get(topic, {}).values():
+            partition.configure(self._config(topic))
+
+    def _update_config(self, partition: Partition) -> None:
+        if self.get(partition.topic, partition.index) is partition:  # otherwise it left this broker while it waited
+            partition.configure(self._config(partition.topic))
+
+    def _config(self, topic: str) -> LogConfig:
+        config = self._configs.get(topic)
+        if config is None:
+            assert self._image is not None
+            config = self._configs[topic] = self._config_of(self._image.topic_config(topic))
+        return config
 
     def _resigned(self, partition: Partition) -> None:
         listener = self._listeners.get(partition.topic)
         if listener is not None:
             listener.resigned(partition)
+
+
+def _has_followers(partition: Partition) -> bool:
+    return partition.leader_term is not None and not partition.leader_term.replicas.alone
+
+
+def _register(partition: Partition) -> None:
+    term = partition.leader_term
+    if term is not None:  # otherwise the term has ended while the partition waited
+        term.register()
+        term.update_high_watermark()
 
 
 async def _delete_log(topic: str, index: int, deletion: Awaitable[None]) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 import odradek.broker.partition.partition
-from odradek.broker.partition import registration_updates, registry
+from odradek.broker.partition import registry, sliced_updates
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
 from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
@@ -307,6 +307,26 @@ async def test_configuration_of_another_broker_changes_no_log(tmp_path: Path, mo
     assert [config.retention_bytes for config in configured] == [6]
 
 
+async def test_changed_default_reaches_logs_in_slices_and_before_a_smaller_isr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sliced_updates, "PARTITIONS_PER_SLICE", 2)
+    rig = Rig(tmp_path)
+    topic_ids = [rig.topic(f"t{number}", replicas=(NODE, 2), number=100 + number) for number in range(6)]
+    rig.log_config = LogConfig(min_insync_replicas=2)
+    rig.play(ConfigRecord(resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2"))
+
+    def changed() -> list[str]:
+        return [each.topic for each in rig.partitions if each.log.config.min_insync_replicas == 2]
+
+    assert changed() == ["t0", "t1"]
+    rig.play(PartitionChangeRecord(topic_id=topic_ids[5], partition_id=0, isr=[NODE]))
+    assert changed() == ["t0", "t1", "t5"]
+    rig.play(RemoveTopicRecord(topic_id=topic_ids[2]))
+    await finished(rig)
+    assert changed() == ["t0", "t1", "t3", "t4", "t5"]
+
+
 async def test_smaller_isr_is_applied_after_configs_of_the_same_delta(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,8 +415,8 @@ async def test_broker_registrations_reach_leader_terms_in_slices(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(LeaderTerm, "register", recorded)
-    monkeypatch.setattr(registration_updates, "Pace", RecordedPace)
-    monkeypatch.setattr(registration_updates, "TERMS_PER_SLICE", 10)
+    monkeypatch.setattr(sliced_updates, "Pace", RecordedPace)
+    monkeypatch.setattr(sliced_updates, "PARTITIONS_PER_SLICE", 10)
     rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=FENCE))
     assert len(registered) == 10
     rig.play(PartitionChangeRecord(partition_id=24, topic_id=topic_id, leader=2))  # its term ends while it waits

@@ -226,4 +226,7 @@ def _failed_assertion(error: BaseException) -> str | None:
 
 
 async def _run(main: Main, sim: Sim) -> object:
-    return await main(sim)
+    coroutine: object = main(sim)
+    if not inspect.isawaitable(coroutine):
+        raise TypeError(f"the application returned {coroutine!r} and no coroutine; write it with async def")
+    return await coroutine

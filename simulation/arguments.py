@@ -1,5 +1,6 @@
 """Checks of the arguments of a simulation, before any run."""
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ PAIR: Final = 2
 def check_setup(setup: "Setup") -> None:
     """Raise ValueError if an argument of a simulation is invalid."""
     app, brokers, instances, until = setup.app, setup.brokers, setup.instances, setup.until
-    _require(callable(app), f"app={app!r}: use a coroutine function, or a class with a method main(self, sim)")
+    _check_app(app)
     _require(
         _is_whole(brokers) and 1 <= brokers <= BROKERS_MAX,
         f"brokers={brokers!r}: use a whole number from 1 to {BROKERS_MAX}",
@@ -36,6 +37,26 @@ def check_setup(setup: "Setup") -> None:
     for name, topic in setup.topics.items():
         _check_topic(name, topic)
     _check_faults(setup)
+
+
+def _check_app(app: Any) -> None:
+    remedy = f"app={app!r}: use async def app(sim), or a class with async def main(self, sim)"
+    main: Any = getattr(app, "main", None)
+    calls = [(app, 0), (main, 2)] if inspect.isclass(app) else [(app, 1)]
+    _require(all(_takes(function, count) for function, count in calls), remedy)
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Return True if the function can be called with this number of arguments, or if that is unknown."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except ValueError:  # a function of C without a signature
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def check_seeds(seeds: "int | Iterable[int]") -> list[int]:

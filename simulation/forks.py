@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.interruption import interrupts_blocked
 from odradek.simulation.errors import Escaped, RunFailed
 from odradek.simulation.parent import end_with_parent
+from odradek.simulation.stall import CHECK_SECONDS, steps_watched
 
 if TYPE_CHECKING:
     from odradek.simulation.result import Result
@@ -83,8 +84,15 @@ def run_all_forked(runs: Iterable[Run], *, processes: int) -> Iterator["Result"]
 
 def _main(run: Run, results: Connection, parent: int) -> None:
     end_with_parent(parent)
+
+    def end(problem: str) -> None:
+        """End the process immediately, because the application can catch each exception."""
+        results.send(problem)
+        os._exit(1)
+
     try:
-        outcome: Any = replace(run(), state=None)
+        with steps_watched(end, CHECK_SECONDS):
+            outcome: Any = replace(run(), state=None)
     except Escaped as error:
         outcome = "".join(traceback.format_exception(error)[1:])
     except BaseException:  # noqa: BLE001  the parent process reports it

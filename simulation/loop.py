@@ -32,9 +32,8 @@ STEP: Final = SimLoop._run_once.__code__
 """Code below that of the application on the stack."""
 
 
-def _place() -> str:
-    """Return the file and line of the application that made the current call, and of the package that it called."""
-    frame: FrameType | None = sys._getframe(1)
+def place_of(frame: "FrameType | None") -> str:
+    """Return the file and line of the application that made a call, and of the package that it called."""
     places: list[str] = []
     while frame is not None and frame.f_code is not STEP:
         path = frame.f_code.co_filename
@@ -127,7 +126,8 @@ class ApplicationLoop(SimLoop):
 
     def escape(self, what: str, instead: str) -> NoReturn:
         """Record and raise Escaped: the application uses `what`, and should use `instead`."""
-        error = Escaped(f"The application uses {what}{_place()}, which the simulation cannot control; use {instead}.")
+        place = place_of(sys._getframe(1))
+        error = Escaped(f"The application uses {what}{place}, which the simulation cannot control; use {instead}.")
         self.escaped = self.escaped or error
         raise error
 

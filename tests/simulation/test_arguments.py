@@ -51,6 +51,28 @@ def test_invalid_argument_of_the_decorator_is_refused(arguments: dict[str, Any],
         odradek.simulated(**arguments)(app)
 
 
+class _NoMain:
+    pass
+
+
+class _Parameters:
+    def __init__(self, group: str) -> None:
+        """Do nothing."""
+
+    async def main(self, sim: Sim) -> None:
+        """Do nothing."""
+
+
+async def _no_argument() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize("wrong", [_NoMain, _Parameters, _no_argument, "app"], ids=str)
+def test_application_that_cannot_be_called_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"use async def app\(sim\), or a class with async def main\(self, sim\)"):
+        odradek.simulated()(wrong)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,7 +7,10 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,10 @@ from structlog import configure
 
 from odradek.simulation import Escaped, Result, run
 from odradek.simulation.environment.loop import TASKS_BEFORE_PRUNING
+from odradek.simulation.errors import RunFailed
+from odradek.simulation.forks import run_forked
 from odradek.simulation.loop import ApplicationLoop
+from odradek.simulation.setup import Setup
 
 if TYPE_CHECKING:
     from odradek.simulation import Sim
@@ -232,3 +238,24 @@ def test_escape_in_a_package_names_the_line_of_the_application() -> None:
     through = r"through \S*site-packages/structlog/\S+\.py, line \d+"
     with pytest.raises(Escaped, match=rf"run_in_executor.* \(\S*test_process.py, line \d+, {through}\), which"):
         run(app, brokers=1, faults=())
+
+
+async def _loops(sim: Sim) -> None:
+    while True:
+        pass
+
+
+async def _swallows(sim: Sim) -> None:
+    lock = threading.Lock()
+    while True:
+        with suppress(BaseException):
+            lock.acquire()
+
+
+@needs_hash_seed
+@pytest.mark.parametrize("app", [_loops, _swallows])
+def test_step_that_does_not_end_is_an_error_with_its_place(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.simulation.forks.CHECK_SECONDS", 1.0)
+    place = r"One step of the run has taken 2 s of real time \(\S*test_process.py, line \d+\). Use await in each loop"
+    with pytest.raises(RunFailed, match=place):
+        run_forked(partial(Setup(app, brokers=1).run, 7))

@@ -25,6 +25,11 @@ R = TypeVar("R", bound=Rule)
 M = TypeVar("M", bound="Message")
 
 
+def _require_function(name: str, function: object) -> None:
+    if not callable(function):
+        raise ValueError(f"{name}={function!r}: use a function of one argument")  # noqa: TRY004  the documented error
+
+
 class Match:
     """Requests that a rule concerns. Each method adds a rule with one effect, which begins before it returns."""
 
@@ -68,6 +73,7 @@ class Match:
 
         The function may change the message and return it. Responses over 4 MiB are sent unchanged.
         """
+        _require_function("function", function)
         return self._always(rewrite(function))
 
     def call(self, function: Callable[[Request], Action | None]) -> Rule:
@@ -76,6 +82,7 @@ class Match:
         The request waits for the result. The functions of this module, such as `error` and `delay`, make actions.
         The function may add and remove rules. What it raises fails the test, and the request is handled.
         """
+        _require_function("function", function)
         return self._faults.add(FunctionRule(self._faults, self._entry(), function))
 
     def hold(self, *, until: Observation | None = None) -> Hold:
@@ -168,6 +175,12 @@ class Faults:
             raise ValueError(f"partition={partition!r}: use a whole number from 0 on")
         if broker is not None and broker not in range(1, self._brokers + 1):
             raise ValueError(f"broker={broker!r}: use the node id of a broker, from 1 to {self._brokers}")
+        patterns = {"client_id": client_id, "transactional_id": transactional_id, "group": group, "topic": topic}
+        for name, pattern in patterns.items():
+            if pattern is not None and not isinstance(pattern, str):
+                raise ValueError(f"{name}={pattern!r}: use a text, which can have the patterns * and ?")
+        if when is not None:
+            _require_function("when", when)
         if not is_finite(probability) or probability > 1:
             raise ValueError(f"probability={probability}: use a number from 0 to 1")
         if nth is not None and times is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 def is_whole(number: Any, low: int) -> bool:
     """Return True if the argument is an integer from `low` on."""
-    return isinstance(number, int) and number >= low
+    return isinstance(number, int) and not isinstance(number, bool) and number >= low
 
 
 def is_finite(number: Any) -> bool:

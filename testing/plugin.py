@@ -121,6 +121,8 @@ def _requirements(item: pytest.Item) -> Requirements:
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return Requirements()
+    if sum(each.name == MARKER for each in item.own_markers) > 1:
+        raise pytest.UsageError(f"{item.nodeid}: a test has one marker {MARKER}; put all arguments into one of them")
     try:
         return requirements_of(marker.kwargs, marker.args)
     except BadMarker as error:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.local.plan import BROKERS_MAX
+from odradek.local.security import Security
+from odradek.testing.numbers import is_whole
 
 if TYPE_CHECKING:
-    from odradek.local.security import Security
     from odradek.testing.kafka_cluster import KafkaCluster
 
 MARKER_ARGUMENTS = ("brokers", "topics", "settings", "security")
@@ -54,10 +55,12 @@ class ClusterSpec:
     ) -> ClusterSpec:
         """Return the parameters with the settings in a fixed order, so that equal clusters have equal parameters.
 
-        Raise ValueError if the settings are no mapping.
+        Raise ValueError if the settings are no mapping, or the security has another type.
         """
         if settings is not None and not isinstance(settings, Mapping):
             raise ValueError(f"settings={settings!r} must be a dict from names to values")
+        if not isinstance(security, Security | str | None):
+            raise ValueError(f"security={security!r} must be a str or a Security")  # noqa: TRY004  the documented error
         return cls(brokers, tuple(sorted((name, str(value)) for name, value in (settings or {}).items())), security)
 
 
@@ -76,17 +79,13 @@ def requirements_of(arguments: Mapping[str, Any], positional: tuple[Any, ...] = 
         named = ", ".join([*map(repr, positional), *unknown])
         raise BadMarker(f"marker kafka: {named} is unknown; use keyword arguments of {', '.join(MARKER_ARGUMENTS)}")
     brokers = arguments.get("brokers", 1)
-    if not isinstance(brokers, int) or not 1 <= brokers <= BROKERS_MAX:
+    if not is_whole(brokers, 1) or brokers > BROKERS_MAX:
         raise BadMarker(f"marker kafka: brokers={brokers!r} must be a number between 1 and {BROKERS_MAX}")
     topics = arguments.get("topics", {})
-    if not isinstance(topics, dict) or not all(isinstance(count, int) and count > 0 for count in topics.values()):
+    if not isinstance(topics, dict) or not all(isinstance(name, str) and is_whole(topics[name], 1) for name in topics):
         raise BadMarker(f"marker kafka: topics={topics!r} must be a dict from names to numbers of partitions")
     try:
         spec = ClusterSpec.of(brokers, arguments.get("settings"), arguments.get("security"))
     except ValueError as error:
         raise BadMarker(f"marker kafka: {error}") from None
-    try:
-        hash(spec)
-    except TypeError:
-        raise BadMarker(f"marker kafka: security={spec.security!r} must be a str or a Security") from None
     return Requirements(spec, topics)

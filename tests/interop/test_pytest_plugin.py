@@ -128,6 +128,10 @@ def test_settings_without_names(kafka): pass
 
 @pytest.mark.kafka(topics={"orders": 0})
 def test_topic_without_partitions(kafka): pass
+
+@pytest.mark.kafka(brokers=3)
+@pytest.mark.kafka(topics={"orders": 1})
+def test_two_markers(kafka): pass
 """
 SKIPPED = """
 import pytest
@@ -218,9 +222,10 @@ def test_marker_with_an_invalid_argument_is_an_error_with_its_name(tmp_path: Pat
     project = Project(tmp_path)
     project.write("test_markers.py", MARKERS)
     run = project.run()
-    assert run.counts == {"error": 3}, run.output
+    assert run.counts == {"error": 4}, run.output
     assert "marker kafka: broker is unknown; use keyword arguments of brokers, topics" in run.output
     assert "marker kafka: settings=['num.partitions=3'] must be a dict from names to values" in run.output
+    assert "a test has one marker kafka; put all arguments into one of them" in run.output
     assert "marker kafka: topics={'orders': 0} must be a dict from names to numbers of partitions" in run.output
 
 

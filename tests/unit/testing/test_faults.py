@@ -115,6 +115,10 @@ def test_rule_for_all_apis_and_for_requests_of_brokers(brokers: Brokers) -> None
         ({"api": "Fetch", "partition": -1}, "partition=-1: use a whole number from 0 on"),
         ({"api": "Fetch", "broker": 4}, "broker=4: use the node id of a broker, from 1 to 3"),
         ({"api": "Fetch", "broker": 0}, "broker=0: use the node id of a broker"),
+        ({"api": 26}, "API 26 is no name; use a text such as 'EndTxn'"),
+        ({"api": "EndTxn", "nth": True}, "nth=True: use a whole number from 1 on"),
+        ({"api": "EndTxn", "client_id": 7}, "client_id=7: use a text"),
+        ({"api": "EndTxn", "when": True}, "when=True: use a function of one argument"),
         ({"api": "EndTxn", "probability": 1.5}, r"probability=1\.5: use a number from 0 to 1"),
         ({"api": "EndTxn", "probability": -0.1}, "use a number from 0 to 1"),
     ],
@@ -131,6 +135,14 @@ def test_invalid_effects_are_refused(brokers: Brokers) -> None:
     for name in ("not_leader_or_follower", "NotLeaderOrFollower"):
         with pytest.raises(ValueError, match="did you mean NOT_LEADER_OR_FOLLOWER"):
             match.error(name)
+    no_errors: list[Any] = ["NONE", 15]
+    for number in no_errors:
+        with pytest.raises(ValueError, match=f"error {number!r} is no name of an error; use a text"):
+            match.error(number)
+    no_function: Any = "fail"
+    for effect in (match.call, match.rewrite):
+        with pytest.raises(ValueError, match="function='fail': use a function of one argument"):
+            effect(no_function)
     during: Any = "during"
     with pytest.raises(ValueError, match="use 'before' or 'after'"):
         match.disconnect(during)

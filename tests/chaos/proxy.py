@@ -284,10 +284,17 @@ class Proxy:
             await unblocked.wait()
 
     def note_late(self, connection: ProxiedConnection, requests: list[PendingRequest]) -> None:
-        """Record late requests, with the time span in which they were in flight without their client."""
+        """Record late requests, with the time span in which they were in flight.
+
+        The span begins with the request, because the proxy learns late that a client has left:
+        1. A TxnOffsetCommit is held. Its client gives up, closes the connection and aborts the transaction.
+        2. The client begins another transaction, with the same producer epoch, and adds offsets.
+        3. The request arrives. With the classic protocol, the second transaction commits the offsets of the first one.
+        Then the inputs of the first transaction have no output. It ended before the proxy read from the connection.
+        """
         for request in requests:
             if request.api_key in {OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT}:
-                span = {"since": connection.client_left_at or request.since, "until": now()}
+                span = {"since": request.since, "until": now()}
                 details = {"client": request.client_id, "api": request.api_key, "version": request.version}
                 self.journal.write("late", "info", **details, **span)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.journal import Journal, events_of
+from tests.chaos.journal import Journal, events_of, now
 from tests.chaos.proxy import BOTH, CLIENTS, END_TXN, Proxy, source_of
 from tests.support.ports import free_port
 
@@ -149,7 +149,9 @@ async def test_held_end_txn_that_arrives_after_its_client_left_is_recorded_as_la
         rig.broker.may_respond.clear()
         _, writer = await rig.connect()
         writer.write(frame(END_TXN, 1, "tx-7"))
-        await writer.drain()
+        while not rig.notes("frame fault"):
+            await asyncio.sleep(0)
+        left_at = now()
         writer.close()
         await rig.broker.frames.get()
         assert rig.notes("late") == []
@@ -162,6 +164,9 @@ async def test_held_end_txn_that_arrives_after_its_client_left_is_recorded_as_la
             await asyncio.sleep(0)
         (late,) = rig.notes("late")
         assert late["client"] == "tx-7"
+        since = late["since"]
+        assert isinstance(since, float)
+        assert since <= left_at, "the transaction that sent the late request is exposed to it"
 
 
 async def test_end_txn_with_a_response_is_not_late(tmp_path: Path) -> None:

@@ -67,7 +67,11 @@ async def _no_argument() -> None:
     """Do nothing."""
 
 
-@pytest.mark.parametrize("wrong", [_NoMain, _Parameters, _no_argument, "app"], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [_NoMain, _Parameters, _no_argument, "app"],
+    ids=["class without main", "class with a parameter", "function without parameters", "string"],
+)
 def test_application_that_cannot_be_called_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"use async def app\(sim\), or a class with async def main\(self, sim\)"):
         odradek.simulated()(wrong)

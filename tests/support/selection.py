@@ -50,9 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    check_names(items)
     if not config.getoption("--full"):
         leave_out(config, items)
     items[:] = scheduled(items)
+
+
+def check_names(items: Sequence[pytest.Item]) -> None:
+    """Raise pytest.UsageError if the name of a test contains an address in memory: workers would have other names."""
+    for item in items:
+        if " at 0x" in item.name:
+            raise pytest.UsageError(f"{item.nodeid}: give the parameters names by ids=")
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -177,11 +177,14 @@ class Property:
     def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
         """Return the value of a configuration that is to be set for a broker, topic or group. Raise ConfigError.
 
-        An empty text is no valid number. With `bounded`, `set_low` is the minimum.
+        An empty text is no valid number. For a text or password without a default, it is the value None, as in a file.
+        With `bounded`, `set_low` is the minimum.
         """
         label = name or self.name
         low = self.set_low if bounded and self.set_low is not None else self.low
         value = self._parse(text, label, low, strict=True)
+        if value is None and self.kind in {Kind.STRING, Kind.PASSWORD}:
+            return None
         if value is None:
             raise ConfigError(
                 f"{label}: {text!r} is not {_DESCRIPTIONS[self.kind]}", f"Not a number of type {self.kind.name}"

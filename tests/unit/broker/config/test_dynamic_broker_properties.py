@@ -96,6 +96,11 @@ def test_dynamic_property_is_refused_in_kafkas_words(broker: str, name: str, mes
     assert str(caught.value.message).startswith(message)
 
 
+@pytest.mark.parametrize("name", ["sasl.jaas.config", "listener.name.x.ssl.keystore.password"])
+def test_empty_password_is_accepted_as_with_kafka(name: str) -> None:
+    check_broker_settings("1", {name: ""})
+
+
 def test_custom_properties_are_accepted_up_to_their_maximum() -> None:
     names = [f"custom.{number}" for number in range(CUSTOM_PROPERTIES_MAX + 1)]
     check_broker_settings("", dict.fromkeys(names[1:], "1"))

@@ -6,7 +6,7 @@ from threading import Condition as Monitor
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from odradek.protocol.messages import response_class
-from odradek.testing.api_names import api_key, error_code
+from odradek.testing.api_names import api_key, check_selection, error_code
 from odradek.testing.function_calls import FunctionCalls
 from odradek.testing.injected_rules import ActionRule, FunctionRule, Hold, Injection, Observation, Rule
 from odradek.testing.numbers import is_finite, is_whole, milliseconds
@@ -179,6 +179,8 @@ class Faults:
         for name, pattern in patterns.items():
             if pattern is not None and not isinstance(pattern, str):
                 raise ValueError(f"{name}={pattern!r}: use a text, which can have the patterns * and ?")
+        selected_by = {"transactional_id": transactional_id, "group": group, "topic": topic, "partition": partition}
+        check_selection(api, (name for name, value in selected_by.items() if value is not None))
         if when is not None:
             _require_function("when", when)
         if not is_finite(probability) or probability > 1:

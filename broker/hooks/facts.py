@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
+from odradek.protocol.named_fields import FIND_COORDINATOR, GROUPS, TOPICS, TRANSACTIONAL_IDS, kind_of_field
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message, Struct, field_values
 
-GROUP_FIELDS: Final = ("group", "group_id", "groups", "groups_names", "group_ids")
-TRANSACTION_FIELDS: Final = ("transactional_id", "transactional_ids")
-TOPIC_FIELDS: Final = ("topic", "topic_name", "topic_names")
 PARTITION_FIELDS: Final = ("partition", "partition_index", "index")
 """Fields with the number of a partition, in the structs of a topic."""
 PARTITION_LISTS: Final = ("partitions", "partition_indexes")
@@ -26,11 +24,11 @@ NameOf = Callable[[UUID], str | None]
 
 def names_in(request: Message, name_of: NameOf) -> dict[str, list[str]]:
     """Return the topics, groups and transactional ids that a request names, without duplicates."""
-    found: dict[str, dict[str, None]] = {"topics": {}, "groups": {}, "transactional_ids": {}}
+    found: dict[str, dict[str, None]] = {TOPICS: {}, GROUPS: {}, TRANSACTIONAL_IDS: {}}
     for kind, name in _names(request, name_of):
         found[kind][name] = None
-    if request.NAME == "FindCoordinatorRequest":
-        key_kind = {GROUP_KEY: "groups", TRANSACTION_KEY: "transactional_ids"}.get(getattr(request, "key_type", -1))
+    if request.NAME == FIND_COORDINATOR:
+        key_kind = {GROUP_KEY: GROUPS, TRANSACTION_KEY: TRANSACTIONAL_IDS}.get(getattr(request, "key_type", -1))
         keys = [getattr(request, "key", ""), *getattr(request, "coordinator_keys", [])]
         if key_kind is not None:
             found[key_kind].update((key, None) for key in keys if key)
@@ -52,19 +50,13 @@ def _nested(struct: Struct) -> Iterator[Struct]:
 
 def _own_names(struct: Struct, name_of: NameOf) -> Iterator[tuple[str, str]]:
     """Yield kind and name of each name in a struct, without those in nested structs."""
-    has_topics = "Topic" in type(struct).__name__
     for field, value in field_values(struct):
+        kind = kind_of_field(type(struct), field)
+        if kind is None:
+            continue
         values: list[Any] = value if isinstance(value, list) else [value]
         if field == "topic_id":
-            kind, values = "topics", [None if value == ZERO_UUID else name_of(value)]
-        elif field in TOPIC_FIELDS or (field == "name" and has_topics):
-            kind = "topics"
-        elif field in GROUP_FIELDS:
-            kind = "groups"
-        elif field in TRANSACTION_FIELDS:
-            kind = "transactional_ids"
-        else:
-            continue
+            values = [None if value == ZERO_UUID else name_of(value)]
         yield from ((kind, each) for each in values if isinstance(each, str) and each)
 
 
@@ -74,7 +66,7 @@ def partitions_in(request: Message, name_of: NameOf) -> list[tuple[str, int]]:
 
 
 def _partitions(struct: Struct, name_of: NameOf, topic: str | None) -> Iterator[tuple[str, int]]:
-    topic = next((name for kind, name in _own_names(struct, name_of) if kind == "topics"), topic)
+    topic = next((name for kind, name in _own_names(struct, name_of) if kind == TOPICS), topic)
     if topic is not None:
         for field, value in field_values(struct):
             if field in PARTITION_FIELDS:

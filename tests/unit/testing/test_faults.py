@@ -118,6 +118,13 @@ def test_rule_for_all_apis_and_for_requests_of_brokers(brokers: Brokers) -> None
         ({"api": 26}, "API 26 is no name; use a text such as 'EndTxn'"),
         ({"api": "EndTxn", "nth": True}, "nth=True: use a whole number from 1 on"),
         ({"api": "EndTxn", "client_id": 7}, "client_id=7: use a text"),
+        (
+            {"api": "EndTxn", "topic": "orders"},
+            "topic: a request EndTxn contains no topics, so it never matches; select by transactional_id",
+        ),
+        ({"api": "OffsetCommit", "transactional_id": "x"}, "select by topic or partition or group"),
+        ({"api": "DeleteGroups", "partition": 0}, "partition: a request DeleteGroups contains no topics"),
+        ({"api": "ApiVersions", "group": "g"}, "contains no groups, so it never matches; select by client_id"),
         ({"api": "EndTxn", "when": True}, "when=True: use a function of one argument"),
         ({"api": "EndTxn", "probability": 1.5}, r"probability=1\.5: use a number from 0 to 1"),
         ({"api": "EndTxn", "probability": -0.1}, "use a number from 0 to 1"),

@@ -45,10 +45,16 @@ class FakeRegistry:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.serving.add(asyncio.current_task())
         try:
-            path = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
-        except asyncio.IncompleteReadError:  # the deadline of the client passed before it sent its request
+            await self._respond(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass  # the deadline of the client passed before it sent its request
+        finally:
             writer.close()
-            return
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()  # an unclosed transport is reported in any later test
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
         self.requests.append(path)
         found = self.responses.get(path)
         if callable(found):
@@ -58,7 +64,6 @@ class FakeRegistry:
             status = "404 Not Found" if found is None else "200 OK"
             body = json.dumps(found).encode()
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        writer.close()
 
 
 @asynccontextmanager

@@ -81,7 +81,7 @@ class GroupEvidence:
     late: list[dict[str, Any]] = field(default_factory=list)
     """Proxy events about late OffsetCommit and TxnOffsetCommit requests."""
     exposed: dict[int, None] = field(default_factory=dict)
-    """Transactions that a late request of the classic protocol may have ended, or may have added offsets to."""
+    """Transactions that a late request of the classic protocol may have ended or added offsets to, and its own one."""
     clock: float = 0.0
     """Wall-clock time minus monotonic time, in seconds."""
     counters: Counter[str] = field(default_factory=Counter)
@@ -114,9 +114,10 @@ def collect(
     collected = GroupEvidence(groups, log, visible)
     collected.late = [note for note in notes if note["op"] == "late" and note["client"].partition("/")[0] in groups]
     spans = [
-        (note["client"], note["since"], note["until"])
+        (note["client"], since, until)
         for note in collected.late
         if note["api"] == TXN_OFFSET_COMMIT and note["version"] <= evidence.classic_version_last
+        for since, until in ((note["sent"], note["sent"]), (note["since"], note["until"]))
     ]
     collected.exposed = evidence.exposed_transactions() | evidence.transactions_within(spans)
     collected.clock = next((note["wall"] - note["t"] for note in notes if note["op"] == "clock"), 0.0)

@@ -284,19 +284,20 @@ class Proxy:
             await unblocked.wait()
 
     def note_late(self, connection: ProxiedConnection, requests: list[PendingRequest]) -> None:
-        """Record late requests, with the time span in which they were in flight.
+        """Record late requests: their times of arrival here, and the time spans in which they were in flight.
 
-        The span begins with the request, because the proxy learns late that a client has left:
+        The span begins when the proxy learns that the client has left: for a held request, after the request was
+        forwarded. So the transaction that sent the request can have ended before the span:
         1. A TxnOffsetCommit is held. Its client gives up, closes the connection and aborts the transaction.
         2. The client begins another transaction, with the same producer epoch, and adds offsets.
         3. The request arrives. With the classic protocol, the second transaction commits the offsets of the first one.
-        Then the inputs of the first transaction have no output. It ended before the proxy read from the connection.
+        The inputs of the first transaction have no output then.
         """
         for request in requests:
             if request.api_key in {OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT}:
-                span = {"since": request.since, "until": now()}
+                times = {"sent": request.since, "since": connection.client_left_at or request.since, "until": now()}
                 details = {"client": request.client_id, "api": request.api_key, "version": request.version}
-                self.journal.write("late", "info", **details, **span)
+                self.journal.write("late", "info", **details, **times)
 
     # ---- commands ---------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from tests.chaos.clients.common import TRANSFORMER
 from tests.chaos.clients.member import key_of
 from tests.chaos.evaluation import Findings, NodeFiles, check
 from tests.chaos.fleet import Topics
-from tests.chaos.journal import Journal, expand, name_of, read
-from tests.sim.history import INFO
+from tests.chaos.journal import Journal, expand, name_of, now, read
+from tests.sim.history import INFO, OK
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
 if TYPE_CHECKING:
@@ -140,3 +140,25 @@ def test_pending_offset_without_a_marker_is_reported_as_hanging(tmp_path: Path) 
     assert any(
         finding.startswith("I7 hanging: 1 offsets of producer 7") for finding in group_violations(files.check(-1))
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "sent_before_s", "excluded"),
+    [(3, 0.0, True), (3, 10.0, False), (5, 0.0, False)],
+    ids=["sent by it", "sent before it", "not of the classic protocol"],
+)
+def test_inputs_of_an_aborted_transaction_are_excluded_if_its_offset_commit_arrived_later(
+    tmp_path: Path, version: int, sent_before_s: float, excluded: bool
+) -> None:
+    files = Files(tmp_path)
+    files.write_inputs(2)
+    files.transform(1)  # another transaction has committed the offset behind both inputs
+    client = f"{GROUP}/2"
+    member, proxy = (Journal(tmp_path / "history" / f"{name}.jsonl", name) for name in ("c002", "proxy"))
+    end = member.invoke("end", txn=1, commit=False, tid=client)
+    sent = now() - sent_before_s
+    member.write("consumed", INFO, group=GROUP, partition=["in", 0], offsets=[0], txn=1)
+    member.complete("end", end, OK)
+    later = now() + 1
+    proxy.write("late", INFO, client=client, api=28, version=version, sent=sent, since=later, until=later + 1)
+    assert (group_violations(files.check(2)) == []) is excluded

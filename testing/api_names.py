@@ -23,8 +23,6 @@ ANY_API = -1
 CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 CONSTANT = re.compile(r"[A-Z]+(_[A-Z]+)*")
 """Form of the constants of Kafka's Java code, such as `END_TXN`."""
-
-
 KINDS = {"topic": TOPICS, "partition": TOPICS, "group": GROUPS, "transactional_id": TRANSACTIONAL_IDS}
 """Kinds of names by which the arguments of `Faults.on` select requests."""
 

@@ -340,7 +340,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         ),
         Limit(
             "broker.partition.sliced_updates.PARTITIONS_PER_SLICE",
-            "led partitions per turn of the event loop",
+            "partitions per turn of the event loop",
             "The next slice follows after a rest.",
         ),
         Limit(

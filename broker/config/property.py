@@ -183,9 +183,9 @@ class Property:
         label = name or self.name
         low = self.set_low if bounded and self.set_low is not None else self.low
         value = self._parse(text, label, low, strict=True)
-        if value is None and self.kind in {Kind.STRING, Kind.PASSWORD}:
-            return None
         if value is None:
+            if self.kind in {Kind.STRING, Kind.PASSWORD}:
+                return None
             raise ConfigError(
                 f"{label}: {text!r} is not {_DESCRIPTIONS[self.kind]}", f"Not a number of type {self.kind.name}"
             )

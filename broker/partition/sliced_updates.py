@@ -16,7 +16,7 @@ from odradek.runtime.rest import Pace
 from odradek.runtime.tasks import Spawn
 
 PARTITIONS_PER_SLICE: Final = 256
-"""Maximum partitions that are updated in one slice. A leader term takes about 7 us, the configuration of a topic 20."""
+"""Maximum partitions that are updated in one slice. A leader term takes about 7 us, a configuration 20 us."""
 REST_FACTOR: Final = 1
 """Length of the rest after a slice, as a multiple of the slice. The slices take at most half of the event loop."""
 REST_S_MAX: Final = 0.01

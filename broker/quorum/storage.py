@@ -39,12 +39,11 @@ RESOURCE_RETRY_S: Final = 0.1
 """Seconds between two attempts of a write while no file descriptor or memory is left."""
 T = TypeVar("T")
 
+_logger = structlog.get_logger(__name__)
+
 
 class DamagedLog(OSError):
     """A record batch of the metadata log is not the one that was written. A read error is not of this type."""
-
-
-_logger = structlog.get_logger(__name__)
 
 
 def note_lost_entries(disk: Disk, log_dir: str, reason: str, *, may_truncate: bool) -> None:

@@ -111,11 +111,15 @@ def test_commands_have_equal_effects_on_odradek_and_on_kafka(clusters: list[Clus
 def test_health_names_the_broker_that_is_down(clusters: list[Cluster]) -> None:
     local = clusters[0]
     assert isinstance(local, LocalCluster)
+    assert printed(local, "topics", "create", "h", "--replication-factor", "3")[0] == 0
     local.kill(3)
-    until(local, lambda row: "broker 3 is fenced" in {each["problem"] for each in row["problems"]}, "health")
-    assert printed(local, "health")[0] == 1
-    assert any(3 in row["replicas"] for row in printed(local, "topics", "describe", "--under-replicated")[1])
-    assert odradek("health", "--bootstrap", "127.0.0.1:1").returncode == 2
-    assert odradek("logs", "3", "--lines", "1", "--dir", str(local.directory.path)).stdout.startswith("3 | ")
-    local.start(3)
+    try:
+        until(local, lambda row: "broker 3 is fenced" in {each["problem"] for each in row["problems"]}, "health")
+        assert printed(local, "health")[0] == 1
+        assert any(3 in row["replicas"] for row in printed(local, "topics", "describe", "--under-replicated")[1])
+        assert odradek("health", "--bootstrap", "127.0.0.1:1").returncode == 2
+        assert odradek("logs", "3", "--lines", "1", "--dir", str(local.directory.path)).stdout.startswith("3 | ")
+    finally:
+        local.start(3)
     until(local, lambda row: row["healthy"], "health")
+    assert printed(local, "topics", "delete", "h")[0] == 0

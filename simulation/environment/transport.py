@@ -217,7 +217,7 @@ class Pipe:
         self._last_due = due
         self.in_flight += len(data) if data else 0
         self._flight.append(data)
-        loop.call_at(due, self._arrive, context=sink.context)
+        loop.call_at(due, self._arrive, context=self._arrival_context)
 
     def _arrive(self) -> None:
         """Deliver one more piece. Pieces keep their order, whatever delays them."""
@@ -235,12 +235,23 @@ class Pipe:
 
     def _resume(self) -> None:
         """Deliver the data that waited for the link, as TCP retransmits it."""
-        sink, network = self.sink, self.network
-        assert sink is not None
+        network = self.network
         if network.on_late_delivery is not None:
             for frame in self._sent_last:
                 network.on_late_delivery(frame)
-        network.loop.call_later(network.latency.sample(network.rng), self._deliver_due, context=sink.context)
+        delay = network.latency.sample(network.rng)
+        network.loop.call_later(delay, self._deliver_due, context=self._arrival_context)
+
+    @property
+    def _arrival_context(self) -> Context:
+        """Context in which data arrives: that of the receiving process, or of its host once the process has ended.
+
+        1. A process ends without power, and the connection of its peer stays half open.
+        2. The host returns, and the ended process is removed from the loop. Its callbacks never run.
+        3. The peer sends data. The host resets the connection.
+        """
+        assert self.sink is not None
+        return self.network.loop.context_of("network") if self.sink.gone else self.sink.context
 
     def _deliver(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop

@@ -119,7 +119,8 @@ def test_slow_link_delays_and_permanent_partition_survives_healing(loop: SimLoop
     assert not is_open
 
 
-def test_host_without_power_is_silent_and_resets_connections_afterwards(loop: SimLoop) -> None:
+@pytest.mark.parametrize("removed", [False, True], ids=["ended", "removed"])
+def test_host_without_power_is_silent_and_resets_connections_afterwards(loop: SimLoop, removed: bool) -> None:
     async def main() -> list[str]:
         await serve(loop)
         events: list[str] = []
@@ -128,6 +129,8 @@ def test_host_without_power_is_silent_and_resets_connections_afterwards(loop: Si
             reader, writer = await asyncio.open_connection(B, 9)
             loop.network.links.power_off(B)
             loop.network.detach_node(f"{B}#1", silently=True)
+            if removed:
+                loop.remove_node(f"{B}#1")
             writer.write(b"x")
             try:
                 await asyncio.wait_for(reader.readexactly(1), 3.0)

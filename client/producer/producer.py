@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from odradek.client.errors import ClientError, Fenced, InvalidState, check, refused
+from odradek.client.errors import ClientError, Fenced, InvalidState, Refused, check, refused
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.connection import VERSION_MAX
 from odradek.client.network.fan_out import gathered
@@ -217,10 +217,11 @@ class Producer:
                 by_partition.setdefault(key, []).append((record.key, record.value, timestamp, record.headers))
             try:
                 await self._add(topic, [key for key in by_partition if key not in self._added])
-                written += await gathered(*(self._write(key, rows) for key, rows in by_partition.items()))
+                of_partitions = await gathered(*(self._write(key, rows) for key, rows in by_partition.items()))
             except BaseException as error:
                 self._fail(error)
                 raise
+            written += [each for of_partition in of_partitions for each in of_partition]
         return written
 
     async def begin(self) -> None:
@@ -410,8 +411,10 @@ class Producer:
         response = await self._coordinator(request, _added_error, version_max=ADD_PARTITIONS_VERSION_MAX)
         check(_added_error(response), f"{topic} was not added to the transaction")
 
-    async def _write(self, key: TopicPartition, rows: Sequence[NewRecord]) -> Written:
+    async def _write(self, key: TopicPartition, rows: Sequence[NewRecord]) -> list[Written]:
+        """Write records in one batch. Divide it if it exceeds the limit of the topic (max.message.bytes)."""
         sequence = self._sequences.get(key, 0)
+        next_sequence = increment_sequence(sequence, len(rows))
         batch = build_batch(
             rows,
             producer_id=self._producer_id,
@@ -419,7 +422,7 @@ class Producer:
             base_sequence=sequence,
             transactional=self.transactional_id is not None,
         )
-        self._sequences[key] = increment_sequence(sequence, len(rows))
+        self._sequences[key] = next_sequence
         data = TopicProduceData(
             name=key.topic, partition_data=[PartitionProduceData(index=key.partition, records=batch)]
         )
@@ -429,7 +432,16 @@ class Producer:
             timeout_ms=BROKER_TIMEOUT_MS,
             topic_data=[data],
         )
-        return Written(key.topic, key.partition, await self._acknowledged(key, request), len(rows))
+        try:
+            base_offset = await self._acknowledged(key, request)
+        except Refused as error:
+            is_last = self._sequences[key] == next_sequence  # a later batch of another `send` cannot be appended now
+            if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(rows) == 1 or not is_last:
+                raise
+            self._sequences[key] = sequence
+            middle = len(rows) // 2
+            return [*await self._write(key, rows[:middle]), *await self._write(key, rows[middle:])]
+        return [Written(key.topic, key.partition, base_offset, len(rows))]
 
     async def _acknowledged(self, key: TopicPartition, request: ProduceRequest) -> int:
         """Send a batch until its leader acknowledges it, and return its base offset.

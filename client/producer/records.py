@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 BATCH_RECORDS_MAX: Final = 1_000
 """Maximum records of one batch."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Maximum size of the keys and values of a batch with several records, in bytes.
+"""Maximum size of the keys, values and headers of a batch with several records, in bytes.
 
 The default limit of a broker (message.max.bytes) is 1 MiB, which a record of that size reaches alone.
 """
@@ -40,7 +40,8 @@ def batches_of(records: Iterable[ProducerRecord]) -> Iterator[list[ProducerRecor
     batch: list[ProducerRecord] = []
     size = 0
     for record in records:
-        added = len(record.key or b"") + len(record.value or b"")
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+        added = len(record.key or b"") + len(record.value or b"") + headers
         if batch and size + added > BATCH_BYTES_MAX:
             yield batch
             batch, size = [], 0

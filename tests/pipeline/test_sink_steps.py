@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.client import ClientError, Cluster, TopicPartition
+from odradek.client import (
+    ClientError,
+    Cluster,
+    ConfigChange,
+    ConfigKind,
+    ConfigOperation,
+    TopicPartition,
+    alter_configs,
+)
 from odradek.spark import (
     BatchFailed,
     CheckpointMismatch,
@@ -269,6 +277,18 @@ def test_invalid_row_makes_no_row_of_its_batch_visible(rig: SinkRig, row: SinkRo
     assert rig.visible() == []
     rig.write(0, rows[:-1], "run")
     assert len(rig.visible()) == 2_000
+
+
+def test_batches_fit_a_topic_with_a_low_limit_if_each_record_does(rig: SinkRig) -> None:
+    async def lower() -> None:
+        change = ConfigChange(ConfigOperation.SET, "max.message.bytes", "5000")
+        async with Cluster(rig.bootstrap) as cluster:
+            await alter_configs(cluster, ConfigKind.TOPIC, rig.topic, [change])
+
+    asyncio.run(lower())
+    rows = rows_of(0, 2_500, rig.topic)
+    rig.write(0, rows, "run")
+    assert rig.visible() == [row.value for row in rows]
 
 
 def test_topic_that_does_not_exist_is_refused(rig: SinkRig) -> None:

@@ -191,6 +191,34 @@ def test_after_a_failure_the_next_send_begins_with_a_new_producer_id(
     assert (last[2].producer_epoch, last[2].base_sequence) == (1, 0)
 
 
+def test_batch_that_is_too_large_for_the_topic_is_divided_until_it_fits(kafka: FakeKafka) -> None:
+    kafka.script(InitProducerIdRequest, identity())
+    large = acknowledged(code=ErrorCode.MESSAGE_TOO_LARGE)
+    kafka.script(ProduceRequest, large, large, *[acknowledged(offset) for offset in (10, 11, 12, 14)])
+    records = [ProducerRecord(None, b"%d" % number, partition=0) for number in range(4)]
+
+    async def test(producer: Producer) -> list[tuple[int, int]]:
+        written = await producer.send(TOPIC, records)
+        written += await producer.send(TOPIC, records[:1])
+        return [(report.base_offset, report.records) for report in written]
+
+    assert with_producer(kafka, test) == [(10, 1), (11, 1), (12, 2), (14, 1)]
+    sent = [(header.base_sequence, header.record_count) for _, _, header in produce_requests(kafka)]
+    assert sent == [(0, 4), (0, 2), (0, 1), (1, 1), (2, 2), (4, 1)]
+
+
+def test_batches_of_concurrent_sends_have_consecutive_sequence_numbers(kafka: FakeKafka) -> None:
+    kafka.script(InitProducerIdRequest, identity())
+    kafka.script(ProduceRequest, acknowledged(0), acknowledged(1), acknowledged(2))
+
+    async def test(producer: Producer) -> None:
+        await producer.send(TOPIC, [RECORD])
+        await asyncio.gather(producer.send(TOPIC, [RECORD]), producer.send(TOPIC, [RECORD]))
+
+    with_producer(kafka, test)
+    assert sorted(header.base_sequence for _, _, header in produce_requests(kafka)) == [0, 1, 2]
+
+
 def test_a_topic_or_partition_that_does_not_exist_is_not_found(kafka: FakeKafka) -> None:
     kafka.script(InitProducerIdRequest, identity())
 
@@ -346,4 +374,6 @@ def test_batches_are_bounded_in_records_and_bytes() -> None:
     assert [len(batch) for batch in batches_of([small, large, large])] == [2, 1]
     half = ProducerRecord(None, bytes(BATCH_BYTES_MAX // 2 + 1))
     assert [len(batch) for batch in batches_of([half, half, small])] == [1, 2]
+    headers = ProducerRecord(None, b"", (("h", bytes(BATCH_BYTES_MAX // 2)),))
+    assert [len(batch) for batch in batches_of([headers, headers, small])] == [1, 2]
     assert list(batches_of([])) == []

@@ -26,6 +26,8 @@ STATES: Final = {
 ROW_INCHES: Final = 0.32
 BARS_MAX: Final = 20
 """Maximum bars of a chart. The tables of the report have more rows."""
+LABEL_END: Final = 24
+"""Characters at the begin and at the end of a long name that its label has. Longer labels leave no space for bars."""
 
 
 class Chart(NamedTuple):
@@ -73,7 +75,7 @@ def _rates(rates: Sequence[Rate], bin_ms: int) -> Chart:
             commits = [rate.commits * 60 / width_s for rate in own]
             aborts = [-rate.aborts * 60 / width_s for rate in own]
             bottoms = [[level[rate.at_ms] for rate in own] for level in (above, below)]
-            axes.bar(x, commits, width_s * 0.92, bottoms[0], color=color, label=prefix)
+            axes.bar(x, commits, width_s * 0.92, bottoms[0], color=color, label=_label(prefix))
             axes.bar(x, aborts, width_s * 0.92, bottoms[1], color=color, alpha=0.6)
             for rate, up, down in zip(own, commits, aborts, strict=True):
                 above[rate.at_ms] += up
@@ -97,7 +99,8 @@ def _latencies(latencies: Sequence[Latency]) -> Chart:
                 axes.hlines(row + offset, shown[0], shown[-1], color=color, linewidth=1, alpha=0.5)
                 for value, alpha in zip(shown, (1.0, 0.7, 0.45), strict=True):
                     axes.plot(value, row + offset, marker, color=color, alpha=alpha, markersize=6)
-            labels.append(f"{latency.prefix}\n{latency.decisions:,} {'commits' if latency.commit else 'aborts'}")
+            decisions = f"{latency.decisions:,} {'commits' if latency.commit else 'aborts'}"
+            labels.append(f"{_label(latency.prefix)}\n{decisions}")
         axes.set_xscale("log")
         axes.grid(axis="x", color=FAINT, alpha=0.25)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -133,7 +136,7 @@ def _holders(holders: Sequence[Holder]) -> Chart:
             range(len(found)), [each.behind for each in found], color=[STATES[each.state] for each in found]
         )
         axes.bar_label(bars, [f"{_name(each)}, {each.state}" for each in found], padding=3, fontsize=SMALL_POINTS)
-        _label_rows(axes, [f"{each.topic}-{each.partition}" for each in found], "offsets")
+        _label_rows(axes, [_label(f"{each.topic}-{each.partition}") for each in found], "offsets")
 
     text = "Offsets from the last stable offset to the end of the log, and the transaction that holds it back."
     return Chart("Partitions that are held back", text, 1.0 + ROW_INCHES * len(found), draw)
@@ -147,7 +150,7 @@ def _churn(churn: Sequence[Churn]) -> Chart:
         ):
             axes.barh([row + offset for row in range(len(churn))], values, 0.36, color=color, label=label)
         axes.legend(loc="lower right")
-        _label_rows(axes, [each.transactional_id for each in churn], "number")
+        _label_rows(axes, [_label(each.transactional_id) for each in churn], "number")
 
     text = (
         "Initializations (InitProducerId) and identities (producer id and epoch) "
@@ -168,7 +171,19 @@ def _coordinators(counts: Mapping[int, int]) -> Chart:
 
 
 def _name(each: OpenTransaction | Holder) -> str:
-    return each.transactional_id or f"producer {each.producer_id}"
+    return _label(each.transactional_id) if each.transactional_id else f"producer {each.producer_id}"
+
+
+def _label(name: str) -> str:
+    """Return the label of a name that a client chose. Characters that cannot be printed are replaced.
+
+    matplotlib takes text between dollar signs for a formula, unless they are escaped. It leaves a label out of the
+    legend that begins with an underscore.
+    """
+    short = name if len(name) <= 2 * LABEL_END else f"{name[:LABEL_END]}\N{HORIZONTAL ELLIPSIS}{name[-LABEL_END:]}"
+    printable = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in short)
+    escaped = printable.replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
 
 
 def _label_rows(axes: Any, labels: Sequence[str], unit: str) -> None:

@@ -71,7 +71,7 @@ class LogRange(NamedTuple):
         compacted_below: Offset below which compaction may have removed batches; 0 if it never ran.
         judged_below: Offset from which on the batches may be newer than the transitions that were read.
         batches: Number of batches.
-        latest_ms: Highest timestamp of a batch, or -1.
+        latest_ms: Highest timestamp that a broker has set, or -1. Those of clients can be of any time.
         first_marker_ms: Timestamp of the first marker, which its leader has set; -1 if there is no marker.
         defect: Description of a damaged batch at `end`, where the audit stopped, or an empty string.
     """
@@ -143,7 +143,8 @@ class PartitionScan:
             self._add_data(header)
         self._end = header.last_offset + 1
         self._batches += 1
-        self._latest_ms = max(self._latest_ms, header.max_timestamp)
+        if header.is_control or header.timestamp_type or self.topic == TRANSACTION_STATE:
+            self._latest_ms = max(self._latest_ms, header.max_timestamp)
 
     def damaged(self, defect: str) -> None:
         """Record that the log is damaged after the last batch, so that the rest of it cannot be read."""

@@ -112,7 +112,7 @@ def statistics_of(read: DataFrame, judged: DataFrame, logs: Sequence[LogRange]) 
     by_transaction: dict[tuple[str, int, str], list[int]] = {}
     by_partition: dict[tuple[str, int], Holder] = {}
     for row in sorted(data, key=lambda each: (each["topic"], each["partition"], each["first_offset"])):
-        age_ms = latest_ms - row["first_ms"]
+        age_ms = max(latest_ms - row["first_ms"], 0)
         by_transaction.setdefault((row["transactional_id"], row["producer_id"], row["state"]), []).append(age_ms)
         place = row["topic"], row["partition"]
         holder = row["transactional_id"], row["producer_id"], row["state"], age_ms

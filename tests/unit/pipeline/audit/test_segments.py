@@ -8,6 +8,7 @@ import pytest
 
 from odradek.pipeline.audit.segments import EVERYWHERE, LogDirectories, LogDirectoryUnusable
 from odradek.protocol.batch import build_batch
+from tests.support.batches import marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +62,12 @@ def test_incomplete_batch_at_the_end_of_the_log_is_its_end(tmp_path: Path) -> No
     for length in (1, 60, 65):
         directory = write(tmp_path / str(length), "t-0", (0, data(0) + data(1)[:length]))
         assert (ranges(directory)["t-0"].end, ranges(directory)["t-0"].defect) == (1, "")
+
+
+def test_latest_time_of_a_log_is_that_of_a_broker(tmp_path: Path) -> None:
+    future = build_batch([(None, b"v", 2**62, ())], base_offset=1)
+    directory = write(tmp_path, "t-0", (0, marker(0, 7, commit=True) + future))
+    assert ranges(directory)["t-0"].latest_ms == 1_000
 
 
 def test_incomplete_segment_before_the_last_one_is_damaged(tmp_path: Path) -> None:

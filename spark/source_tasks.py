@@ -19,7 +19,7 @@ from odradek.client import (
 )
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.spark.source_columns import Layout, columns
-from odradek.spark.source_lookup import begins_of, connection, ends_of, report
+from odradek.spark.source_lookup import begins_of, connection, report
 from odradek.spark.source_outcomes import Markers, marker_of, visible, with_outcome
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def _selected(
             yield fetched, visible, wanted
         return
     key = wanted.partition
-    stable = (await offsets_of_partitions(cluster, {key: LATEST}, IsolationLevel.READ_COMMITTED))[key]
+    stable = await _end_of(cluster, key, IsolationLevel.READ_COMMITTED, wanted.start)
     decided = wanted._replace(end=min(wanted.end, max(stable, wanted.start)))
     async for fetched in _fetched(cluster, options, decided, IsolationLevel.READ_COMMITTED):
         yield fetched, with_outcome, decided
@@ -90,7 +90,7 @@ async def _selected(
 
 async def _markers(cluster: Cluster, options: SourceOptions, undecided: OffsetRange) -> Markers:
     """Return the markers from the begin of a range to the end of the log."""
-    end = (await ends_of(cluster, options, [undecided.partition]))[undecided.partition]
+    end = await _end_of(cluster, undecided.partition, options.isolation, undecided.end)
     markers = Markers()
     async for fetched in _fetched(cluster, options, undecided._replace(end=end), IsolationLevel.READ_UNCOMMITTED):
         with _damage_named(undecided.partition):
@@ -99,6 +99,14 @@ async def _markers(cluster: Cluster, options: SourceOptions, undecided: OffsetRa
                 if marker is not None:
                     markers.add(header, marker)
     return markers
+
+
+async def _end_of(cluster: Cluster, key: TopicPartition, isolation: IsolationLevel, missing: int) -> int:
+    """Return the end of a partition, or `missing` if it does not exist: `_after_loss` reports this."""
+    try:
+        return (await offsets_of_partitions(cluster, {key: LATEST}, isolation))[key]
+    except NotFound:
+        return missing
 
 
 async def _fetched(
@@ -148,7 +156,7 @@ async def _after_loss(
     if earliest is None:
         report(options, [f"{key} does not exist any more"])
         return wanted.end
-    latest = (await ends_of(cluster, options, [key]))[key]
+    latest = await _end_of(cluster, key, options.isolation, earliest)
     if timed_out and earliest <= position < latest:
         raise RequestTimedOut(
             f"reading {key}: no batch at offset {position} arrived in {options.settings.retry.deadline_s} s",

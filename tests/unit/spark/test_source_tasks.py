@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from odradek.client import FetchedBatches, IsolationLevel, RequestTimedOut, TopicPartition
+from odradek.client import FetchedBatches, IsolationLevel, NotFound, RequestTimedOut, TopicPartition
 from odradek.protocol.batch import Compression
-from odradek.spark import source_tasks
+from odradek.protocol.errors import ErrorCode
+from odradek.spark import DataLoss, source_tasks
 from odradek.spark.source_offsets import OffsetRange
 from odradek.spark.source_options import source_options
 from tests.support.batches import batch, marker
@@ -27,13 +28,14 @@ class Leader:
         stable: The last stable offset that ListOffsets requests receive. Fetch requests come later: they receive the
             whole log.
         silent: True if responses have no batch.
+        deleted: True if the topic does not exist any more.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, log: list[bytes]) -> None:
         self.log = log
         self.stable = len(log)
-        self.silent = False
-        for name in ("fetch_range", "offsets_of_partitions", "begins_of", "ends_of"):
+        self.silent = self.deleted = False
+        for name in ("fetch_range", "offsets_of_partitions", "begins_of"):
             monkeypatch.setattr(source_tasks, name, getattr(self, name))
         monkeypatch.setattr(source_tasks, "connection", lambda _: self)
 
@@ -46,18 +48,23 @@ class Leader:
     async def fetch_range(
         self, _: object, __: object, start: int, end: int, isolation: IsolationLevel, *, bytes_max: int
     ) -> AsyncGenerator[FetchedBatches, None]:
+        self._check()
         while self.silent:
             yield FetchedBatches(start, start, b"", ())
         yield FetchedBatches(start, len(self.log), b"".join(self.log[start:]), ())
 
-    async def offsets_of_partitions(self, *_: object) -> dict[TopicPartition, int]:
-        return {KEY: self.stable}
+    async def offsets_of_partitions(
+        self, _: object, __: object, isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        self._check()
+        return {KEY: self.stable if isolation is IsolationLevel.READ_COMMITTED else len(self.log)}
 
     async def begins_of(self, *_: object) -> dict[TopicPartition, int]:
-        return {KEY: 0}
+        return {} if self.deleted else {KEY: 0}
 
-    async def ends_of(self, *_: object) -> dict[TopicPartition, int]:
-        return {KEY: len(self.log)}
+    def _check(self) -> None:
+        if self.deleted:
+            raise NotFound("topic t does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def arrow_batches(end: int, **given: str) -> list[list[dict[str, Any]]]:
@@ -94,3 +101,12 @@ def test_leader_that_sends_no_batch_of_an_existing_offset_is_a_time_out(
     Leader(monkeypatch, [batch(0, b"a")]).silent = True
     with pytest.raises(RequestTimedOut, match=r"reading t-0: no batch at offset 0 arrived in 0\.001 s"):
         rows(1, failOnDataLoss=fails, **{"kafka.default.api.timeout.ms": "1"})
+
+
+@pytest.mark.parametrize("transactions", ["true", "false"])
+def test_topic_that_was_deleted_after_the_plan_is_a_loss(transactions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Leader(monkeypatch, [batch(0, b"a")]).deleted = True
+    with pytest.raises(DataLoss, match="t-0 does not exist any more"):
+        rows(1, includeTransactions=transactions)
+    with pytest.warns(UserWarning, match="t-0 does not exist any more"):
+        assert rows(1, includeTransactions=transactions, failOnDataLoss="false") == []

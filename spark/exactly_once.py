@@ -146,7 +146,8 @@ def _repeated(
         else:
             session.last_batch = batch.batch_id
             return
-    raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
+    name = "the batch" if batch.batch_id is None else f"batch {batch.batch_id}"
+    raise BatchFailed(f"{name} failed (attempts: {attempts}): {'; '.join(dict.fromkeys(problems))}")
 
 
 def _attempt(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, session: Session, *, is_first: bool) -> None:

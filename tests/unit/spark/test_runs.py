@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.client import ProducerIdentity
-from odradek.spark import InvalidInput, SinkError, SinkInUse, batch, exactly_once
+from odradek.spark import BatchFailed, InvalidInput, SinkError, SinkInUse, batch, exactly_once
+from odradek.spark.errors import Doubtful
 from odradek.spark.exactly_once import Batch, ignore, repeated
 from odradek.spark.options import sink_options
 from odradek.spark.transaction import Session
@@ -85,6 +86,19 @@ def test_oldest_session_is_removed_above_the_limit(
     for number, run in enumerate("abac"):
         repeated(lambda *_, **__: None, SINK, Batch(number, "query", run), ignore)
     assert [run for _, _, run in sessions] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "message"),
+    [(None, "the batch failed (attempts: 1): no leader"), (4, "batch 4 failed (attempts: 3): no leader")],
+)
+def test_failed_batch_is_named_with_its_attempts(batch_id: int | None, message: str) -> None:
+    def attempt(_session: Session, *, is_first: bool) -> None:
+        raise Doubtful("no leader")
+
+    with pytest.raises(BatchFailed) as failed:
+        repeated(attempt, SINK, Batch(batch_id, None, "run"), ignore)
+    assert str(failed.value) == message
 
 
 def test_query_that_spark_does_not_list_is_refused() -> None:

@@ -268,8 +268,13 @@ class PartitionReader:
             isolation_level=IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED,
             topics=[FetchTopic(topic=self._topic.name, topic_id=self._topic.topic_id, partitions=[wanted])],
         )
-        response = await self._cluster.request(leader, request)
-        check(response.error_code, f"reading {self._partition}")
+        while True:
+            response = await self._cluster.request(leader, request)
+            check(response.error_code, f"reading {self._partition}")
+            if response.responses:
+                break
+            # While a quota is exceeded, Kafka's brokers omit the partitions. The deadline of the page ends this.
+            await asyncio.sleep(response.throttle_time_ms / 1000)
         data: PartitionData = response.responses[0].partitions[0]
         check(data.error_code, f"reading {self._partition}")
         return data

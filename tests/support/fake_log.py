@@ -32,7 +32,8 @@ NAME = "payments"
 class FakeLog:
     """Fake of `Cluster` for reads of records, with one broker, and a leaderless partition if `leaderless` names one.
 
-    `fetches` has the partition and the offset of each fetch.
+    `fetches` has the partition and the offset of each fetch. `throttled` is the number of fetches to which it responds
+    without partitions, as Kafka's brokers do while a quota is exceeded.
     """
 
     partitions: int = 1
@@ -40,6 +41,7 @@ class FakeLog:
     fetches: list[tuple[int, int]] = field(default_factory=list)
     offset_requests: int = 0
     leaderless: int | None = None
+    throttled: int = 0
 
     def append(
         self,
@@ -83,6 +85,9 @@ class FakeLog:
             )
         wanted = request.topics[0].partitions[0]
         self.fetches.append((wanted.partition, wanted.fetch_offset))
+        if self.throttled:
+            self.throttled -= 1
+            return FetchResponse(throttle_time_ms=1)
         records = b""
         for batch in self.logs.get(wanted.partition, ()):
             is_first = not records

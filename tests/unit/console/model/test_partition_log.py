@@ -88,3 +88,17 @@ async def test_records_without_content_count_for_the_limit_of_a_search() -> None
     ):
         assert page.end - page.first <= 40_000
         assert not page.complete
+
+
+async def test_fetch_that_a_quota_throttles_is_sent_again() -> None:
+    log = FakeLog()
+    for _ in range(3):
+        log.append([(0, b"x" * SIZE)])
+    log.throttled = 2
+    backward = await log.reader(100_000).backward(3, 50, anything)
+    assert log.throttled == 0
+    log.throttled = 2
+    forward = await log.reader(100_000).forward(0, 50, anything)
+    for page in (backward, forward):
+        assert [row.offset for row in page.rows] == [0, 1, 2]
+        assert page.complete

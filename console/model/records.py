@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic
     from odradek.console.model.log_record import LogRecord
     from odradek.console.model.memory_limit import PageMemory
     from odradek.console.model.partition_log import Bounds
@@ -127,20 +128,19 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery, memory: 
     running = asyncio.Semaphore(READS_MAX)
 
     bounds = await read_bounds(cluster, topic, indexes)
-    starts: Mapping[tuple[str, int], int] = {}
+    starts: Mapping[int, Part[int]] = {}
     if query.time_ms is not None:
-        selected = replace(topic, partitions={index: topic.partitions[index] for index in indexes})
-        starts = await fetch_offsets(FanOut(cluster, tolerant=True), [selected], query.time_ms)
+        starts = await _read_starts(cluster, topic, indexes, query.time_ms)
 
     async def read(index: int) -> Part[LogPage]:
-        found = bounds[index].value
-        if found is None:
-            return Part(error=bounds[index].error)
+        found, at_time = bounds[index].value, starts.get(index, Part(-1))
+        if found is None or at_time.value is None:
+            return Part(error=bounds[index].error or at_time.error)
         reader = PartitionReader(cluster, topic, TopicPartition(name, index), found, bytes_max)
         reserved = reader.memory_bytes_max(RECORDS_PER_PAGE)
         async with running:
             await memory.reserve(reserved)
-            part = await read_part(read_partition(reader, found, index, query, starts.get((name, index), -1)))
+            part = await read_part(read_partition(reader, found, index, query, at_time.value))
             kept = 0 if part.value is None else sum(row.memory_bytes for row in part.value.rows)
             memory.release(max(0, reserved - kept))
         return part
@@ -153,6 +153,23 @@ async def read_records(cluster: Cluster, name: str, query: RecordQuery, memory: 
     pages = {index: reading.result() for index, reading in readings.items()}
     skipped = 0 if query.partition is not None else len(topic.partitions) - len(indexes)
     return _page(len(topic.partitions), query, pages, skipped)
+
+
+async def _read_starts(cluster: Cluster, topic: Topic, indexes: Sequence[int], time_ms: int) -> dict[int, Part[int]]:
+    """Return the offset of the first record from a time on by partition, or the reason why it is missing.
+
+    The offset is -1 if there is no such record.
+    """
+    fan_out = FanOut(cluster, tolerant=True)
+    selected = replace(topic, partitions={index: topic.partitions[index] for index in indexes})
+    offsets = await fetch_offsets(fan_out, [selected], time_ms)
+    starts: dict[int, Part[int]] = {}
+    for index, partition in selected.partitions.items():
+        leader = partition.leader
+        reason = fan_out.unreachable.get(leader, f"broker {leader} did not return its offset at this time")
+        found = offsets.get((topic.name, index))
+        starts[index] = Part(error=reason) if found is None else Part(found)
+    return starts
 
 
 def _page(partitions: int, query: RecordQuery, parts: Mapping[int, Part[LogPage]], skipped: int) -> RecordsPage:

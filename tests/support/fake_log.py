@@ -10,6 +10,7 @@ from odradek.client.network.metadata import Partition, Topic, TopicPartition
 from odradek.console.model.partition_log import Bounds, PartitionReader
 from odradek.protocol.batch import build_batch, read_header
 from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,7 +22,7 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.special_values import LATEST, NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from odradek.protocol.record import Headers
 
@@ -33,7 +34,8 @@ class FakeLog:
     """Fake of `Cluster` for reads of records, with one broker, and a leaderless partition if `leaderless` names one.
 
     `fetches` has the partition and the offset of each fetch. `throttled` is the number of fetches to which it responds
-    without partitions, as Kafka's brokers do while a quota is exceeded.
+    without partitions, as Kafka's brokers do while a quota is exceeded. It does not return the offsets of a time of the
+    partitions in `undated`.
     """
 
     partitions: int = 1
@@ -42,6 +44,7 @@ class FakeLog:
     offset_requests: int = 0
     leaderless: int | None = None
     throttled: int = 0
+    undated: Collection[int] = ()
 
     def append(
         self,
@@ -101,6 +104,8 @@ class FakeLog:
 
     def _offset(self, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         offset = self.bounds(wanted.partition_index).high if wanted.timestamp == LATEST else 0
+        if wanted.timestamp >= 0 and wanted.partition_index in self.undated:
+            return ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, offset=offset)
 
     def _topic(self) -> Topic:

@@ -127,3 +127,14 @@ async def test_offsets_of_all_partitions_are_read_together_and_one_without_leade
     assert times(page) == [0, 2]
     assert [part.error for part in page.pages.values()] == ["", "the partition has no leader", ""]
     assert log.offset_requests == 3
+
+
+async def test_partition_whose_leader_does_not_return_the_offset_of_a_time_is_shown_as_not_read(log: FakeLog) -> None:
+    for partition in range(3):
+        log.append([(100, b"x")], partition)
+    log.undated = [1]
+    page = await read(log, RecordQuery(time_ms=50))
+    assert [row.partition for row in page.rows] == [2, 0]
+    assert page.pages[1].value is None
+    assert page.pages[1].error == "broker 1 did not return its offset at this time"
+    assert page.newer == page.older == ""

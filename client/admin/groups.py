@@ -52,7 +52,10 @@ LIST_REMEDY: Final = "list the groups with: odradek groups list"
 
 @dataclass(frozen=True, slots=True)
 class GroupLag(GroupListing):
-    """A group with the sum of its lag in records. The lag is None if the group has no committed offset."""
+    """A group with the sum of its lag in records, over the partitions whose lag is known.
+
+    The lag is None if it is known of no partition, or if the group has no committed offset.
+    """
 
     lag: int | None
     stable_lag: int | None
@@ -156,10 +159,15 @@ def with_lag(
     found = []
     for row in rows:
         lags = [_partition(key, at, ends.get(key, NO_ENDS), None) for key, at in committed.get(row.group, {}).items()]
-        lag, stable = sum(each.lag or 0 for each in lags), sum(each.stable_lag or 0 for each in lags)
         listed = (row.group, row.type, row.protocol_type, row.state, row.coordinator)
-        found.append(GroupLag(*listed, lag if lags else None, stable if lags else None))
+        found.append(GroupLag(*listed, total(each.lag for each in lags), total(each.stable_lag for each in lags)))
     return found
+
+
+def total(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of the known numbers, or None if none is known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 async def describe_group(cluster: Cluster, group: str, leaders: FanOut | None = None) -> GroupDescription:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import describe_group
 from odradek.client.admin.group_members import members_of_groups
-from odradek.client.admin.groups import committed_of_groups, listed_groups, with_lag
+from odradek.client.admin.groups import committed_of_groups, listed_groups, total, with_lag
 from odradek.client.admin.offsets import ends_of_partitions
 from odradek.client.errors import NotFound
 from odradek.client.network.fan_out import FanOut
@@ -16,8 +16,6 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from odradek.client import Cluster, GroupDescription, GroupLag, GroupListing, GroupMember, GroupPartition
 
 ALL: Final = "all"
@@ -135,8 +133,8 @@ class GroupPage:
         member_count: Number of all its members.
         partitions: Its partitions: those with the largest lag.
         partition_count: Number of all its partitions.
-        stable_lag: Sum of the lags to the last stable offset. None: it has no committed offset.
-        lag: Sum of the lags to the high watermark. None: it has no committed offset.
+        stable_lag: Sum of the known lags to the last stable offset. None: none is known.
+        lag: Sum of the known lags to the high watermark. None: none is known.
         unassigned: Number of partitions with a committed offset that no member owns.
         unreachable: Reason by node id, for each leader whose offsets are missing.
     """
@@ -199,9 +197,3 @@ def group_page(group: GroupDescription, unreachable: dict[int, str]) -> GroupPag
         sum(row.member_id is None for row in group.partitions),
         unreachable,
     )
-
-
-def total(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum of the known numbers, or None if none is known."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None

@@ -6,7 +6,10 @@ import pytest
 
 from odradek.client import Cluster, GroupListing, InvalidArgument, describe_group, list_groups
 from odradek.client.admin.group_members import members_of_groups
+from odradek.client.admin.group_offsets import CommittedOffset
+from odradek.client.admin.groups import with_lag
 from odradek.client.network.fan_out import FanOut
+from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import share_group_describe as shares
 from odradek.protocol.messages import streams_group_describe as streams
@@ -190,3 +193,17 @@ def test_members_of_listed_groups_are_requested_once_per_coordinator_and_type(ka
     assert run(kafka, test()) == {"a": ("consumer", 5, 0), "s": ("share", 0, 1)}
     [received] = kafka.of(ConsumerGroupDescribeRequest)
     assert (received.node_id, received.request.group_ids) == (2, ["a", "b"])
+
+
+def test_lag_of_a_group_is_unknown_if_no_leader_returned_an_offset() -> None:
+    group = GroupListing("g", "consumer", "consumer", "Empty", 2)
+    committed = {TopicPartition("t", index): CommittedOffset(4, "") for index in range(2)}
+    for ends, expected in (
+        ({}, (None, None)),
+        ({("t", 0): (None, 9)}, (5, None)),
+        ({("t", 0): (6, 9), ("t", 1): (4, 4)}, (5, 2)),
+    ):
+        [row] = with_lag([group], {"g": committed}, ends)
+        assert (row.lag, row.stable_lag) == expected
+    [row] = with_lag([group], {}, {})
+    assert (row.lag, row.stable_lag) == (None, None)

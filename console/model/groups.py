@@ -9,8 +9,9 @@ from odradek.client import describe_group
 from odradek.client.admin.group_members import members_of_groups
 from odradek.client.admin.groups import committed_of_groups, listed_groups, total, with_lag
 from odradek.client.admin.offsets import ends_of_partitions
-from odradek.client.errors import NotFound
+from odradek.client.errors import NotFound, Refused
 from odradek.client.network.fan_out import FanOut
+from odradek.console.model.internal_topic import read_internal_topic
 from odradek.console.model.paging import Paging, paging_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS
@@ -157,11 +158,23 @@ class GroupPage:
 
 async def read_group(cluster: Cluster, group: str) -> GroupPage:
     """Read a group. Raise NotFound if it does not exist. Offsets of leaders that do not respond are None."""
-    offsets = (await cluster.fetch_metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
-    if not offsets.partitions:  # a FindCoordinator request would create the topic
+    if not await _may_exist(cluster, group):
         raise NotFound(f"group {group} does not exist", code=ErrorCode.GROUP_ID_NOT_FOUND)
     leaders = FanOut(cluster, tolerant=True)
     return group_page(await describe_group(cluster, group, leaders), leaders.unreachable)
+
+
+async def _may_exist(cluster: Cluster, group: str) -> bool:
+    """Return False if a FindCoordinator request for a group would create `__consumer_offsets`.
+
+    A user that may describe the group alone does not learn whether the topic exists. The list of groups has the group.
+    """
+    try:
+        return await read_internal_topic(cluster, CONSUMER_OFFSETS) is not None
+    except Refused as error:
+        if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+    return any(row.group == group for row in await listed_groups(FanOut(cluster, tolerant=True)))
 
 
 def group_page(group: GroupDescription, unreachable: dict[int, str]) -> GroupPage:

@@ -15,8 +15,9 @@ from odradek.client.admin.transactions import (
     described_transactions,
     listed_transactions,
 )
-from odradek.client.errors import ClientError, NotFound
+from odradek.client.errors import ClientError, NotFound, Refused
 from odradek.client.network.fan_out import FanOut
+from odradek.console.model.internal_topic import read_internal_topic
 from odradek.console.model.paging import Paging, paging_of
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Malformed
@@ -148,21 +149,37 @@ def by_age(rows: Iterable[TransactionRow]) -> list[TransactionRow]:
 
 
 async def read_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
-    """Read a transactional id from its coordinator. Raise NotFound if it does not exist.
-
-    The coordinator is the leader of its partition. A FindCoordinator request would create the topic.
-    """
-    topic = (await cluster.fetch_metadata([TRANSACTION_STATE])).topics[TRANSACTION_STATE]
+    """Read a transactional id from its coordinator. Raise NotFound if it does not exist."""
     missing = f"transactional id {transactional_id} does not exist"
-    if not topic.partitions:
+    coordinator = await _coordinator(cluster, transactional_id)
+    if coordinator is None:
         raise NotFound(missing, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    found = await described_transactions(FanOut(cluster), [(coordinator, TransactionState(transactional_id))])
+    if not found:
+        reason = f"{missing}, or broker {coordinator} is loading its log"
+        raise NotFound(reason, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    return found[0]
+
+
+async def _coordinator(cluster: Cluster, transactional_id: str) -> int | None:
+    """Return the node id of the coordinator of an id, or None if the id does not exist.
+
+    The coordinator is the leader of a partition of `__transaction_state`. A FindCoordinator request would create the
+    topic. A user that may not describe the topic can list the id, if the user may describe it.
+    """
+    try:
+        topic = await read_internal_topic(cluster, TRANSACTION_STATE)
+    except Refused as error:
+        if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        listed = await listed_transactions(FanOut(cluster, tolerant=True), ())
+        return next((node_id for node_id, state in listed if state.transactional_id == transactional_id), None)
+    if topic is None:
+        return None
     leader = topic.partition(partition_for(transactional_id, len(topic.partitions))).leader
     if leader == NO_LEADER:
         raise ClientError(f"the coordinator of {transactional_id} has no leader", "start the brokers of its replicas")
-    found = await described_transactions(FanOut(cluster), [(leader, TransactionState(transactional_id))])
-    if not found:
-        raise NotFound(f"{missing}, or broker {leader} is loading its log", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    return found[0]
+    return leader
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from odradek.client.consumer.fetcher import Fetcher, Reader
 from odradek.client.consumer.transitions import COMPLETE, PREPARED, transitions_of
 from odradek.client.errors import ClientError
 from odradek.client.network.fan_out import FanOut
+from odradek.console.model.internal_topic import read_internal_topic
 from odradek.protocol.errors import Malformed
 from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import TRANSACTION_STATE
@@ -62,12 +63,15 @@ class LogView:
 
 
 async def read_log(cluster: Cluster, text: str = "", *, exact: bool = False, rows_max: int = ROWS_MAX) -> LogView:
-    """Read the newest records whose transactional id contains `text`, or is `text` if `exact` is true."""
+    """Read the newest records whose transactional id contains `text`, or is `text` if `exact` is true.
+
+    Raise Refused if the user may not describe `__transaction_state`.
+    """
     view = LogView()
-    topic = (await cluster.fetch_metadata([TRANSACTION_STATE])).topics[TRANSACTION_STATE]
-    view.partitions = len(topic.partitions)
-    if not topic.partitions:
+    topic = await read_internal_topic(cluster, TRANSACTION_STATE)
+    if topic is None:
         return view
+    view.partitions = len(topic.partitions)
     indexes: Iterable[int] = topic.partitions
     if exact:
         view.partition = partition_for(text, len(topic.partitions))

@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.client import Security
 from odradek.client.errors import AuthenticationFailed
 from odradek.client.security.credentials import PLAIN, UserPassword
 from odradek.console.settings import Settings
 from odradek.console.web import sessions
 from odradek.console.web.sessions import Sessions
-from odradek.protocol.sasl.cluster_secret import parse_secret
-from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.command_line import TIMEOUT_S
-from tests.support.console_client import SMALL, browser
-from tests.support.node_cluster import NodeCluster
+from tests.support.console_client import browser
 from tests.support.ports import free_port
+from tests.support.secured_console import ALICE, BOB, secured
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.support.console_client import Browser
-
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="s3cret" user_bob="p2";'
-
-
-@asynccontextmanager
-async def secured(path: Path) -> AsyncIterator[Settings]:
-    """Run a broker whose listener needs a login, and yield the settings of a console of it."""
-    nodes = NodeCluster(path, 1)
-    nodes.settings |= dict(line.split("=") for line in SMALL) | {
-        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "CLIENTS",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.clients.plain.sasl.jaas.config": JAAS,
-    }
-    secret = parse_secret(b"x" * 32, "secret", random.Random(5).getrandbits)
-    node = nodes.make(1, secret=secret, listeners=f"CLIENTS://127.0.0.1:{nodes.port(1)}")
-    await nodes.start_made({1: node}, ())
-    try:
-        security = Security(SecurityProtocol.SASL_PLAINTEXT)
-        yield Settings(f"127.0.0.1:{nodes.port(1)}", security, PLAIN)
-    finally:
-        await nodes.stop()
 
 
 def session_ids(client: Browser) -> set[str]:
@@ -111,14 +83,13 @@ async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
     async with secured(tmp_path) as settings:
         opened = Sessions(settings)
-        credentials = UserPassword(PLAIN, "alice", "s3cret")
-        first, second = [await opened.log_in(credentials) for _ in range(2)]
+        first, second = [await opened.log_in(ALICE) for _ in range(2)]
         viewer = opened.viewer(first)  # the second one is idle for longer now
         assert viewer is not None
         async with asyncio.timeout(TIMEOUT_S):
             while viewer.observer.since_ms is None:  # the samples begin with the login
                 await asyncio.sleep(0.01)
-        third = await opened.log_in(credentials)
+        third = await opened.log_in(ALICE)
         assert [opened.viewer(each) is None for each in (first, second, third)] == [False, True, False]
         monkeypatch.setattr(sessions, "IDLE_S", 0.0)
         assert opened.viewer(first) is None
@@ -129,8 +100,7 @@ async def test_sessions_are_bounded_and_expire(tmp_path: Path, monkeypatch: pyte
 async def test_sessions_with_the_same_credentials_share_a_viewer_until_the_last_one_ends(tmp_path: Path) -> None:
     async with secured(tmp_path) as settings:
         opened = Sessions(settings)
-        alice, bob = UserPassword(PLAIN, "alice", "s3cret"), UserPassword(PLAIN, "bob", "p2")
-        first, second, other = [await opened.log_in(each) for each in (alice, alice, bob)]
+        first, second, other = [await opened.log_in(each) for each in (ALICE, ALICE, BOB)]
         viewer = opened.viewer(first)
         assert viewer is not None
         assert opened.viewer(second) is viewer

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.client.admin.client_fields import client_fields
 from odradek.client.admin.offsets import ends_of_partitions, partitions_by_leader
 from odradek.client.admin.topics import topics_named
 from odradek.client.admin.transactions import open_transactions
-from odradek.client.errors import ClientError, NotFound, check
+from odradek.client.errors import ClientError, NotFound, Refused, check
 from odradek.client.network.fan_out import FanOut, PartialResult
 from odradek.client.network.metadata import TopicPartition
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Message
 
 
+UNUSED_ID: Final = "? a transactional id of no producer"
+"""Transactional id that only ACLs for all ids match."""
+
+
 class HolderState(Enum):
     """State of the transaction that holds back a last stable offset.
 
@@ -36,7 +42,8 @@ class HolderState(Enum):
     - IN_DOUBT: as OPEN, and it takes part in a two-phase commit, so that it does not time out.
     - COMPLETING: its coordinator writes its markers.
     - HANGING: no coordinator knows it, so that it does not time out.
-    - UNKNOWN: no coordinator that responded knows it, and not all coordinators responded.
+    - UNKNOWN: no coordinator lists it for this user, and not all coordinators responded, or the user may not describe
+      all transactional ids.
     - ENDED: its markers were written between two requests of this client.
     """
 
@@ -78,7 +85,7 @@ class BlockedPartition:
         high_watermark: High watermark.
         state: State of that transaction.
         producer: Its producer; None if the transaction has just ended.
-        transaction: Its description by the coordinator; None if no coordinator that responded knows it.
+        transaction: Its description by the coordinator; None if no coordinator that responded lists it for this user.
     """
 
     topic: str
@@ -115,10 +122,11 @@ async def blocked_partitions(cluster: Cluster, names: Sequence[str] | None = Non
     ended = [] if fan_out.unreachable else await _ended(fan_out, topics, unknown)
     if not fan_out.unreachable:  # without all responses, a transaction is neither hanging nor ended for certain
         holders = {key: each for key, each in holders.items() if key not in ended}
+    complete = not fan_out.unreachable and (not unknown or await _lists_all_ids(fan_out))
     rows = []
     for key, (stable, high) in blocked.items():
         holder, found = holders.get(key), known.get(key)
-        state = _state(holder, found, complete=not fan_out.unreachable)
+        state = _state(holder, found, complete=complete)
         rows.append(BlockedPartition(*key, stable, high, state, holder, found))
     return PartialResult(rows, fan_out.unreachable)
 
@@ -157,8 +165,20 @@ async def _ended(
     ]
 
 
+async def _lists_all_ids(fan_out: FanOut) -> bool:
+    """Return True if the user may describe any transactional id.
+
+    Brokers omit the other ids from their lists without an error, so that an open transaction of such an id would look
+    like a hanging one. ACLs that deny single ids are not detected.
+    """
+    node_id = min((await fan_out.cluster.fetch_metadata([])).brokers)
+    response = await fan_out.request(node_id, DescribeTransactionsRequest(transactional_ids=[UNUSED_ID]))
+    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return response is not None and all(state.error_code != refusal for state in response.transaction_states)
+
+
 def _state(holder: OpenProducer | None, transaction: TransactionDescription | None, *, complete: bool) -> HolderState:
-    """Return the state of the transaction. `complete` is True if all coordinators responded."""
+    """Return the state of the transaction. `complete` is True if all coordinators listed all their transactions."""
     if holder is None:
         return HolderState.ENDED
     if transaction is None:
@@ -213,6 +233,7 @@ async def abort_hanging_transaction(cluster: Cluster, topic: str, partition: int
 
     Raises:
         NotFound: The topic does not exist, or the producer has no open transaction in the partition.
+        Refused: The user may not describe all transactional ids, so that a coordinator may know the transaction.
         ClientError: A coordinator knows the transaction, so that it must be ended by its transactional id.
     """
     fan_out = FanOut(cluster)
@@ -225,6 +246,12 @@ async def abort_hanging_transaction(cluster: Cluster, topic: str, partition: int
         if row.producer_id == producer_id and TopicPartition(topic, partition) in row.partitions:
             remedy = f"end it with: odradek txns abort {row.transactional_id}"
             raise ClientError(f"the transaction is not hanging: broker {row.coordinator} coordinates it", remedy)
+    if not await _lists_all_ids(fan_out):
+        raise Refused(
+            "this user may not describe all transactional ids, so the transaction may not be hanging",
+            "abort it with a user that has DESCRIBE on all of them",
+            code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
     if await _ended(fan_out, topics, {(topic, partition): found}):
         raise NotFound(f"producer {producer_id} has ended its transaction in {topic}-{partition} meanwhile")
     marker = WritableTxnMarker(

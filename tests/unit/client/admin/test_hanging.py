@@ -11,6 +11,7 @@ from odradek.client import (
     Cluster,
     HolderState,
     NotFound,
+    Refused,
     TopicPartition,
     abort_hanging_transaction,
     blocked_partitions,
@@ -88,8 +89,18 @@ def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
 
 
-def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0, timeout_ms: int = 60_000) -> None:
-    """Let broker 3 coordinate the transaction in `state`. If it is None, no coordinator knows the transaction."""
+def coordinate(
+    kafka: FakeKafka,
+    state: str | None,
+    *,
+    partition: int = 0,
+    timeout_ms: int = 60_000,
+    unknown: ErrorCode = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+) -> None:
+    """Let broker 3 coordinate the transaction in `state`. If it is None, no coordinator knows the transaction.
+
+    Brokers respond with `unknown` to other transactional ids.
+    """
 
     def listed(_: ListTransactionsRequest) -> ListTransactionsResponse:
         if state is None or kafka.received[-1].node_id != 3:
@@ -105,8 +116,14 @@ def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0, timeo
         topics=[TopicData(TOPIC, [partition])],
         unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
     )
+
+    def describe(request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        [name] = request.transactional_ids
+        found = described if name == ID else TransactionState(transactional_id=name, error_code=unknown)
+        return DescribeTransactionsResponse(transaction_states=[found])
+
     kafka.script(ListTransactionsRequest, *[listed] * 3)
-    kafka.script(DescribeTransactionsRequest, DescribeTransactionsResponse(transaction_states=[described]))
+    kafka.script(DescribeTransactionsRequest, *[describe] * 2)
 
 
 def blocked(kafka: FakeKafka) -> PartialResult[BlockedPartition]:
@@ -159,6 +176,19 @@ def test_a_transaction_that_no_coordinator_knows_in_this_partition_is_hanging(
     assert (row.producer.client_id, row.producer.address) == ("app", "192.0.2.1")
     shown = printed(row)
     assert (shown["condition"], shown["client_id"], shown["client_host"]) == ("hanging", "app", "192.0.2.1")
+
+
+def test_the_state_is_unknown_if_brokers_may_hide_transactional_ids(kafka_with_open_transaction: FakeKafka) -> None:
+    coordinate(kafka_with_open_transaction, None, unknown=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    result = blocked(kafka_with_open_transaction)
+    assert ([row.state for row in result.rows], result.unreachable) == ([HolderState.UNKNOWN], {})
+
+
+def test_no_marker_is_written_if_brokers_may_hide_transactional_ids(kafka_with_open_transaction: FakeKafka) -> None:
+    coordinate(kafka_with_open_transaction, None, unknown=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    with pytest.raises(Refused, match="may not describe all transactional ids, so the transaction may not be hanging"):
+        abort(kafka_with_open_transaction)
+    assert kafka_with_open_transaction.of(WriteTxnMarkersRequest) == []
 
 
 def test_producers_of_partitions_that_are_not_held_back_are_not_requested(kafka: FakeKafka) -> None:

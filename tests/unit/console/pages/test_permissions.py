@@ -18,6 +18,7 @@ from odradek.client import (
     commit_offsets,
     create_acls,
     create_topic,
+    list_producers,
 )
 from odradek.client.security.credentials import PLAIN
 from tests.support.console_client import browser
@@ -33,6 +34,7 @@ AUTHORIZED = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users=User:bob",
 )
+CLUSTER = ResourceType.CLUSTER, "kafka-cluster"
 
 
 @asynccontextmanager
@@ -88,3 +90,25 @@ async def test_group_and_transactional_id_are_shown_without_a_permission_on_the_
     for text in (own, log):
         assert "topic __transaction_state: TOPIC_AUTHORIZATION_FAILED" in text
     assert "has had no transaction" not in log
+
+
+async def test_transaction_whose_id_the_user_may_not_describe_is_not_hanging(tmp_path: Path) -> None:
+    async with restricted(tmp_path, (AclOperation.CLUSTER_ACTION, *CLUSTER)) as (page, bob):
+        shown = (await page.get("/transactions")).text
+        token = await page.token("/transactions")
+        address = "/transactions/abort?topic=payments&partition=0&producer_id=1"
+        producer_id = next(iter(await open_producers(bob)))
+        refused = await page.post(address.replace("=1", f"={producer_id}"), {"csrf": token})
+        assert await open_producers(bob) == {producer_id}
+    assert "2 held back" in shown
+    assert '<span class="state warn">unknown</span>' in shown
+    assert '<span class="state bad">hanging</span>' not in shown
+    assert "/transactions/abort" not in shown
+    assert "may not describe all transactional ids" in shown
+    assert refused.status == 502
+    assert "may not describe all transactional ids" in refused.text
+
+
+async def open_producers(cluster: Cluster) -> set[int]:
+    """Return the producer ids with an open transaction."""
+    return {row.producer_id for row in (await list_producers(cluster, "payments")).rows if row.open_transaction}

@@ -25,6 +25,9 @@ SCRAPE_TIMEOUT_S: Final = 2.0
 SCRAPE_BYTES_MAX: Final = 16 * 2**20
 """Maximum size of a scrape in bytes. A broker has at most about 2 MiB: the number of its rows is bounded."""
 
+METRICS_PATH: Final = "/metrics"
+"""Path of an address that has none. A broker has no other one."""
+
 
 class Scraper:
     """Metrics of brokers, from `start` until `close`.
@@ -92,7 +95,8 @@ def _by_name(urls: Sequence[str]) -> dict[str, str]:
 async def scrape(url: str) -> Scrape:
     """Return the metrics of a broker that the charts use. Raise HttpFailed if they cannot be read."""
     server = parse_http_address(url, "--prometheus")
-    target = f"{server.path or '/'}?{server.query}" if server.query else server.path or "/"
+    path = METRICS_PATH if server.path in {"", "/"} else server.path
+    target = f"{path}?{server.query}" if server.query else path
     found = await http_get(server, target, deadline_s=SCRAPE_TIMEOUT_S, bytes_max=SCRAPE_BYTES_MAX)
     if found.status != HTTPStatus.OK:
         raise HttpFailed(f"the response has the status {found.status}")

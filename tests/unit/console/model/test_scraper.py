@@ -33,11 +33,26 @@ async def test_addresses_that_share_a_host_are_all_scraped() -> None:
 
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        urls = [f"http://127.0.0.1:{port}/{broker}" for broker in (1, 2)]
+        urls = [f"http://127.0.0.1:{port}/{path}" for path in ("1", "2?x=3")]
         scraper = Scraper(urls)
         await scraper.sample()
-    assert sorted(requested) == ["/1", "/2"]
+    assert sorted(requested) == ["/1", "/2?x=3"]
     assert scraper.history.latest("connections") == dict.fromkeys(urls, 7)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+async def test_address_without_a_path_has_that_of_odradek_brokers(end: str) -> None:
+    requested = []
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requested.append((await reader.readline()).decode().split()[1])
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        scraper = Scraper([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{end}"])
+        await scraper.sample()
+    assert (requested, scraper.errors) == (["/metrics"], {})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9404", "file:///etc/passwd", "http://[::1", "http://a:b/", "http://u:p@a/"])

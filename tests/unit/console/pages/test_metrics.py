@@ -10,6 +10,7 @@ from odradek.console.model import observer as observer_module
 from odradek.console.model import scraper as scraper_module
 from odradek.console.model.charts import BROKER_CHARTS, PROTOCOL_CHARTS
 from odradek.console.settings import Settings
+from odradek.console.web.render import UNKNOWN
 from tests.support.command_line import TIMEOUT_S
 from tests.support.console_client import SMALL, browser
 from tests.support.ports import free_port
@@ -71,3 +72,5 @@ async def test_page_without_prometheus_and_without_a_broker_names_the_reason() -
         page = (await client.get("/metrics")).text
     assert '<span class="state bad">incomplete</span>' in page
     assert "--prometheus URL" in page
+    for name in ("Held back", "Lag to last stable offset", "Lag to high watermark"):
+        assert f"<dt>{name}</dt><dd>{UNKNOWN}</dd>" in page

@@ -36,6 +36,7 @@ def choice_of(kind: type[E], text: str | None, default: E) -> E:
 
 
 def address(path: str, values: Mapping[str, object]) -> str:
-    """Return an address with the values that are not empty."""
-    query = urlencode({name: value for name, value in values.items() if value not in {None, "", False}})
+    """Return an address with the values that are not None, empty or False. The number 0 is one of them."""
+    given = {name: value for name, value in values.items() if value is not None and value is not False and value != ""}
+    query = urlencode(given)
     return f"{path}?{query}" if query else path

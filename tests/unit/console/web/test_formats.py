@@ -74,3 +74,10 @@ def test_invalid_values_of_addresses_stand_for_the_default() -> None:
     assert (optional_number_of("0"), optional_number_of("")) == (0, None)
     assert [choice_of(Order, text, Order.NAME) for text in ("size", "x", None)] == [Order.SIZE, Order.NAME, Order.NAME]
     assert address("/topics", {"q": "a&b", "page": 2, "internal": False, "order": ""}) == "/topics?q=a%26b&page=2"
+
+
+def test_address_has_the_offset_0() -> None:
+    assert (
+        address("/topics/t/records", {"partition": "0", "from": 0, "key": None})
+        == "/topics/t/records?partition=0&from=0"
+    )

@@ -30,9 +30,11 @@ def configure(config: Config, log_file: Path | None = None) -> None:
     renderer: Any
     if config.odradek_log_format == "json":
         renderer = structlog.processors.JSONRenderer()
-        exceptions: Any = structlog.processors.dict_tracebacks
+        exceptions: Any = structlog.processors.ExceptionRenderer(_without_variables())
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
         exceptions = structlog.processors.StackInfoRenderer()
     structlog.configure(
         processors=[
@@ -49,6 +51,11 @@ def configure(config: Config, log_file: Path | None = None) -> None:
         ),
         cache_logger_on_first_use=True,
     )
+
+
+def _without_variables() -> Any:
+    """Return the transformer of tracebacks to JSON. Variables of a frame can be passwords, tokens or private keys."""
+    return structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
 def printable_texts(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

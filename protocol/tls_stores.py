@@ -212,10 +212,15 @@ def _chain_of(leaf: Certificate, others: Sequence[Certificate]) -> list[Certific
 
 def _checked(name: str, chain: list[Certificate], key: PrivateKeyTypes) -> KeyStore:
     """Return the key store. Raise StoreUnusable if the key does not belong to the first certificate."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if public != chain[0].public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
+    try:
+        certified = chain[0].public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm):
+        certified = b""  # a key of an unknown type
+    if public != certified:
         raise StoreUnusable(
             f"{name}: the private key does not belong to the first certificate; put the certificate of the key first"
         )

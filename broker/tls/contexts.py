@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
+from cryptography.x509 import (
+    Certificate,
+    DuplicateExtension,
+    ExtensionNotFound,
+    SubjectAlternativeName,
+    load_pem_x509_certificate,
+)
 
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Password
@@ -54,16 +60,15 @@ class Stores:
 
     @property
     def names(self) -> "Names | None":
-        """The names in the node's certificate."""
+        """The names in the node's certificate. Raise ConfigError if they are malformed, which OpenSSL permits."""
         if self.keys is None:
             return None
-        certificate = load_pem_x509_certificate(self.keys.chain)
         try:
-            hosts = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-        except ExtensionNotFound:
-            hosts = SubjectAlternativeName([])
-        subject = subject_name(certificate.public_bytes(Encoding.DER))
-        return Names(subject, frozenset(str(host.value) for host in hosts))
+            return Names.of(load_pem_x509_certificate(self.keys.chain))
+        except (ValueError, DuplicateExtension) as error:
+            raise ConfigError(
+                f"ssl.keystore: the names in the certificate cannot be read ({error}); issue it again"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,16 @@ class Names:
 
     subject: str
     hosts: frozenset[str]
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> "Names":
+        """Return the names in a certificate. Raise ValueError or DuplicateExtension if they are malformed."""
+        try:
+            hosts = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+        except ExtensionNotFound:
+            hosts = SubjectAlternativeName([])
+        subject = subject_name(certificate.public_bytes(Encoding.DER))
+        return cls(subject, frozenset(str(host.value) for host in hosts))
 
     def check_replacement(self, new: "Names", config: Config) -> None:
         """Raise ConfigError if a certificate with the names `new` must not replace one with these, as in Kafka."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from odradek.protocol.tls_stores import KeyStore, StoreUnusable, key_store, trust_store
 from tests.support.certificates import Issued, issue
@@ -79,6 +81,18 @@ def test_key_of_another_certificate_is_refused(broker: Issued) -> None:
         "ssl.keystore.key": other.key_pem(),
     }
     assert "does not belong to the first certificate" in problem(values)
+
+
+def test_certificate_with_a_key_of_an_unknown_type_is_refused(broker: Issued) -> None:
+    curve, unknown = bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d03017f")
+    der = broker.certificate.public_bytes(Encoding.DER)
+    assert curve in der
+    values = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": ssl.DER_cert_to_PEM_cert(der.replace(curve, unknown)),
+        "ssl.keystore.key": broker.key_pem(),
+    }
+    assert "put the certificate of the key first" in problem(values)
 
 
 def test_pkcs12_chain_is_in_order_of_issuers(broker: Issued) -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtensionOID
 
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import Config
@@ -166,6 +169,27 @@ def test_contexts_are_made_again_only_after_a_change(tmp_path: Path) -> None:
     of_properties = replace(config, ssl_keystore_location=None, ssl_keystore_key=Password("x"))
     with pytest.raises(ConfigError):
         tls.changed(of_properties, read_file)
+
+
+def malformed_names() -> Issued:
+    """Return a certificate that OpenSSL accepts, and whose only host is an IP address of one byte."""
+    hosts = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("3003870101"))
+    name, valid = NODE.certificate.subject, NODE.certificate
+    builder = x509.CertificateBuilder(name, name, NODE.key.public_key(), 1)
+    builder = builder.not_valid_before(valid.not_valid_before_utc).not_valid_after(valid.not_valid_after_utc)
+    return replace(NODE, certificate=builder.add_extension(hosts, critical=False).sign(NODE.key, SHA256()))
+
+
+def test_certificate_with_malformed_names_is_refused_and_the_one_in_use_stays() -> None:
+    config, malformed = node_config(), node_config(malformed_names())
+    listener = ListenerTls(config, parse_listeners(config)[0], read_file)
+    for use in (
+        lambda: listener.changed(malformed, read_file),
+        lambda: NodeTls(malformed, parse_listeners(config), read_file),
+    ):
+        with pytest.raises(ConfigError, match=r"the names in the certificate cannot be read .* \(listener SSL\)"):
+            use()
+    assert listener.changed(config, read_file) is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Without a document that could be read, no key is known, so each token is refused
 
 import ssl
 from asyncio import Event, sleep, timeout
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from odradek.broker.security.token_validator import VerificationKey, parse_jwks
+from odradek.broker.security.token_validator import KeySet, VerificationKey, parse_jwks
 
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 """Maximum bytes of a JWKS document. A key has about 500 bytes."""
@@ -24,9 +24,9 @@ RETRY_SECONDS: Final = 10.0
 
 A shorter `sasl.oauthbearer.jwks.endpoint.refresh.ms` replaces it.
 """
+LOGGED_KEYS_MAX: Final = 5
+"""Maximum keys in the log event about unusable keys."""
 _OK: Final = 200
-Keys = Mapping[str, VerificationKey]
-"""Keys by their ids."""
 _logger = structlog.get_logger(__name__)
 
 
@@ -38,7 +38,7 @@ class Jwks:
         url: str,
         refresh_ms: int,
         read: Callable[[str], bytes],
-        in_thread: Callable[[Callable[[], Keys]], Coroutine[Any, Any, Keys]],
+        in_thread: Callable[[Callable[[], KeySet]], Coroutine[Any, Any, KeySet]],
     ) -> None:
         """`read` returns the document of a URL. `in_thread` runs a function off the event loop.
 
@@ -48,7 +48,7 @@ class Jwks:
         self._refresh_s = refresh_ms / 1_000
         self._read = read
         self._in_thread = in_thread
-        self._keys: Keys = {}
+        self._set = KeySet({})
         self._missed = Event()
         self._problem: str | None = None
 
@@ -57,9 +57,10 @@ class Jwks:
 
         A token without a key id needs no choice if the document has one key.
         """
-        if not key_id and len(self._keys) == 1:
-            return next(iter(self._keys.values()))
-        key = self._keys.get(key_id)
+        keys = self._set.keys
+        if not key_id and len(keys) == 1:
+            return next(iter(keys.values()))
+        key = keys.get(key_id)
         if key is None:
             self._missed.set()
         return key
@@ -75,21 +76,24 @@ class Jwks:
                 async with timeout(self._refresh_s - pause_s):
                     await self._missed.wait()
 
-    def _read_keys(self) -> Keys:
+    def _read_keys(self) -> KeySet:
         return parse_jwks(self._read(self._url))
 
     async def refresh(self) -> None:
-        """Read the document. If that fails, log the reason once, and keep the keys."""
+        """Read the document. If that fails, log the reason once, and keep the keys. Log unusable keys once, too."""
+        before = self._set
         try:
-            self._keys = await self._in_thread(self._read_keys)
+            read = self._set = await self._in_thread(self._read_keys)
         except (OSError, HTTPException, ValueError) as error:
             if self._problem != str(error):
                 self._problem = str(error)
-                _logger.warning("JWKS document not read", url=self._url, reason=str(error), keys=len(self._keys))
+                _logger.warning("JWKS document not read", url=self._url, reason=str(error), keys=len(before.keys))
             return
+        if read.skipped and read.skipped != before.skipped:
+            _logger.warning("JWKS keys skipped", url=self._url, reasons=list(read.skipped[:LOGGED_KEYS_MAX]))
         if self._problem is not None:
             self._problem = None
-            _logger.info("JWKS document read", url=self._url, keys=len(self._keys))
+            _logger.info("JWKS document read", url=self._url, keys=len(read.keys))
 
 
 def read_document(read_file: Callable[[str], bytes], url: str) -> bytes:

@@ -22,6 +22,8 @@ KEYS_MAX: Final = 1_000
 """Maximum keys of one JWKS document. Providers publish two to five."""
 RSA_BITS_MIN: Final = 2_048
 """Minimum bits of an RSA key (RFC 7518, section 3.3)."""
+_KEY_ID_CHARACTERS_MAX: Final = 40
+"""Maximum characters of a key id in a log event."""
 _KEY_TYPES: Final = {"RSA": ("RS", "PS"), "EC": ("ES",)}
 """Prefixes of the algorithms by the type of a key."""
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
@@ -36,12 +38,30 @@ class VerificationKey:
     """The algorithms that the key verifies."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys of a JWKS document."""
+
+    keys: Mapping[str, VerificationKey]
+    """The keys that verify tokens, by their id."""
+    skipped: tuple[str, ...] = ()
+    """The keys for signatures that are not usable, with the reasons. Keys for other purposes are not among them."""
+
+
 KeyOf = Callable[[str], VerificationKey | None]
 """Return the key with this id, or None if it is unknown. The empty text stands for a token without a key id."""
 
 
-def parse_jwks(document: bytes) -> dict[str, VerificationKey]:
-    """Return the keys of a JWKS document by their id. Skip keys for other purposes. Raise ValueError."""
+class _UnusableKey(Exception):
+    """A key for signatures cannot verify tokens. The message has the reason."""
+
+
+def parse_jwks(document: bytes) -> KeySet:
+    """Return the keys of a JWKS document. Raise ValueError if it has no usable one.
+
+    An unusable key makes no other key unusable (RFC 7517, section 5). Otherwise, the addition of such a key would
+    prevent that added keys become known, and that removed ones become unknown.
+    """
     try:
         parsed = json.loads(document)
     except (ValueError, RecursionError):
@@ -52,19 +72,25 @@ def parse_jwks(document: bytes) -> dict[str, VerificationKey]:
     if len(entries) > KEYS_MAX:
         raise ValueError(f"the JWKS document has {len(entries)} keys, more than {KEYS_MAX}")
     keys: dict[str, VerificationKey] = {}
+    skipped: list[str] = []
     for entry in entries:
         if isinstance(entry, dict) and str(entry.get("kty")) in _KEY_TYPES and entry.get("use", "sig") == "sig":
             key_id = entry.get("kid", "")
             if isinstance(key_id, str) and key_id not in keys:
-                keys[key_id] = _key(entry)
+                try:
+                    keys[key_id] = _key(entry)
+                except _UnusableKey as error:
+                    skipped.append(f"key {key_id[:_KEY_ID_CHARACTERS_MAX]!r} {error}")
     if not keys:
-        raise ValueError("the JWKS document has no public key for signatures (RSA or EC)")
-    return keys
+        reason = skipped[0] if skipped else "it has none of the types RSA and EC"
+        raise ValueError(f"the JWKS document has no usable public key for signatures: {reason}")
+    return KeySet(keys, tuple(skipped))
 
 
 def _key(entry: Mapping[str, Any]) -> VerificationKey:
+    """Return a key. Raise _UnusableKey."""
     if "d" in entry:
-        raise ValueError("the JWKS document has a private key; publish public keys alone")
+        raise _UnusableKey("is a private key; publish public keys alone")
     kind = entry["kty"]
     algorithms = tuple(name for name in ALGORITHMS if name.startswith(_KEY_TYPES[kind]))
     if kind == "EC":
@@ -72,13 +98,13 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey:
     if "alg" in entry:
         algorithms = tuple(name for name in algorithms if name == entry["alg"])
     if not algorithms:
-        raise ValueError("the JWKS document has a key for no supported algorithm")
+        raise _UnusableKey("has no supported algorithm")
     try:
         key = get_default_algorithms()[algorithms[0]].from_jwk(dict(entry))
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-        raise ValueError("the JWKS document has a key that cannot be read") from None
+        raise _UnusableKey("cannot be read") from None
     if kind == "RSA" and key.key_size < RSA_BITS_MIN:
-        raise ValueError(f"the JWKS document has an RSA key of {key.key_size} bits, less than {RSA_BITS_MIN}")
+        raise _UnusableKey(f"has {key.key_size} bits, less than {RSA_BITS_MIN}")
     return VerificationKey(key, algorithms)
 
 

@@ -9,19 +9,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from odradek.broker.security.jwks import DOCUMENT_BYTES_MAX, RETRY_SECONDS, Jwks, Keys, read_document
+from odradek.broker.security.jwks import DOCUMENT_BYTES_MAX, RETRY_SECONDS, Jwks, read_document
 from tests.support.fake_kafka import virtual_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from odradek.broker.security.token_validator import KeySet
 
-def document(*key_ids: str) -> bytes:
+
+def document(*key_ids: str, unusable: tuple[str, ...] = ()) -> bytes:
     public = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
-    return json.dumps({"keys": [{**public, "kid": key_id} for key_id in key_ids]}).encode()
+    keys = [{**public, "kid": key_id} for key_id in key_ids]
+    return json.dumps(
+        {"keys": keys + [{"kty": "EC", "crv": "secp256k1", "kid": key_id} for key_id in unusable]}
+    ).encode()
 
 
 class Source:
@@ -39,7 +45,7 @@ class Source:
             raise ConnectionRefusedError("refused")
         return self.content
 
-    async def _in_thread(self, work: Callable[[], Keys]) -> Keys:
+    async def _in_thread(self, work: Callable[[], KeySet]) -> KeySet:
         await asyncio.sleep(0)
         return work()
 
@@ -65,6 +71,23 @@ def test_document_that_cannot_be_read_gives_no_key_and_keeps_earlier_ones() -> N
         assert (source.jwks.key("one"), source.jwks.key("two") is not None) == (None, True)
 
     in_virtual_time(scenario)
+
+
+def test_unusable_key_delays_no_change_of_other_keys_and_is_logged_once() -> None:
+    async def scenario() -> None:
+        source = Source(document("removed"))
+        await source.jwks.refresh()
+        for _ in range(2):
+            source.content = document("added", unusable=("curve",))
+            await source.jwks.refresh()
+        assert (source.jwks.key("removed"), source.jwks.key("added") is not None) == (None, True)
+
+    with structlog.testing.capture_logs() as logs:
+        in_virtual_time(scenario)
+    reasons = ["key 'curve' has no supported algorithm"]
+    assert logs == [
+        {"event": "JWKS keys skipped", "log_level": "warning", "url": "https://issuer/keys", "reasons": reasons}
+    ]
 
 
 def test_unknown_keys_cause_a_read_at_most_each_retry_interval() -> None:

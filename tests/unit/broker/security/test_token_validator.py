@@ -43,7 +43,7 @@ def document(*keys: dict[str, Any]) -> bytes:
 
 def validator(rules: TokenRules = RULES, *keys: dict[str, Any]) -> TokenValidator:
     parsed = parse_jwks(document(*(keys or (jwk(rsa_key()),))))
-    return TokenValidator(rules, parsed.get, lambda: NOW_S * 1_000)
+    return TokenValidator(rules, parsed.keys.get, lambda: NOW_S * 1_000)
 
 
 def token(key: Any = None, algorithm: str | None = "RS256", key_id: str | None = "one", **claims: Any) -> str:
@@ -186,8 +186,25 @@ def test_key_verifies_its_own_algorithm_alone() -> None:
 
 
 def test_keys_for_encryption_are_skipped() -> None:
-    keys = parse_jwks(document(jwk(rsa_key(), use="enc", kid="enc"), {"kty": "oct", "k": "AAAA"}, jwk(rsa_key())))
-    assert list(keys) == ["one"]
+    parsed = parse_jwks(document(jwk(rsa_key(), use="enc", kid="enc"), {"kty": "oct", "k": "AAAA"}, jwk(rsa_key())))
+    assert (list(parsed.keys), parsed.skipped) == (["one"], ())
+
+
+def test_unusable_keys_are_skipped_with_their_reasons() -> None:
+    unusable = [
+        jwk(rsa_key(1_024), kid="short"),
+        {"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA", "kid": "curve"},
+        {"kty": "RSA", "kid": "broken"},
+        jwk(rsa_key(), kid="private", d="AA"),
+    ]
+    parsed = parse_jwks(document(*unusable, jwk(rsa_key())))
+    assert list(parsed.keys) == ["one"]
+    assert parsed.skipped == (
+        "key 'short' has 1024 bits, less than 2048",
+        "key 'curve' has no supported algorithm",
+        "key 'broken' cannot be read",
+        "key 'private' is a private key; publish public keys alone",
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,9 +214,9 @@ def test_keys_for_encryption_are_skipped() -> None:
         (b"[" * 100_000, "not JSON"),
         (b"[]", "no array of keys"),
         (b'{"keys": 5}', "no array of keys"),
-        (b'{"keys": []}', "no public key"),
-        (b'{"keys": [{"kty": "oct", "k": "AAAA"}]}', "no public key"),
-        (b'{"keys": [{"kty": []}, {"kty": {"RSA": 1}}, {"kty": null}]}', "no public key"),
+        (b'{"keys": []}', "no usable public key"),
+        (b'{"keys": [{"kty": "oct", "k": "AAAA"}]}', "no usable public key"),
+        (b'{"keys": [{"kty": []}, {"kty": {"RSA": 1}}, {"kty": null}]}', "no usable public key"),
         (b'{"keys": [{"kty": "RSA"}]}', "cannot be read"),
         (b'{"keys": [{"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA"}]}', "no supported algorithm"),
         (b'{"keys": [{"kty": "RSA", "alg": "RS1", "n": "AA", "e": "AQAB"}]}', "no supported algorithm"),

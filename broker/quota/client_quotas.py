@@ -18,6 +18,8 @@ that client id, too; such a client can also fetch as a follower.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, Final, TypeVar
 
 from odradek.broker.config.properties import Config
@@ -104,7 +106,7 @@ class ClientQuotas:
         limits: dict[str, dict[QuotaEntity, float]] = {}
         for entity, values in image.client_quotas.items():
             for key, value in values.items():
-                limits.setdefault(key, {})[entity] = value
+                limits.setdefault(key, {})[_canonical(entity)] = value
         self._limits = dict(limits)
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -198,6 +200,15 @@ def _candidates(user: str, client_id: str) -> tuple[tuple[QuotaEntity, QuotaKey]
         (((CLIENT_ID, client_id),), whole_client),
         (((CLIENT_ID, None),), whole_client),
     )
+
+
+def _canonical(entity: QuotaEntity) -> QuotaEntity:
+    """Return an entity as look-ups name it. One IPv6 address has several notations, such as ::1 and 0:0:0:0:0:0:0:1."""
+    kind, name = entity[0]
+    if kind == IP and name is not None:
+        with suppress(ValueError):  # a host name, which Apache Kafka has stored
+            return ((IP, str(ip_address(name))),)
+    return entity
 
 
 def _record_bytes(response: Any) -> int:

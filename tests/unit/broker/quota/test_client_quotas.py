@@ -196,6 +196,12 @@ def test_connection_creation_rate_applies_per_address() -> None:
     assert client_quotas.connection_rate("10.0.0.2") == 7.0
 
 
+@pytest.mark.parametrize("name", ["2001:DB8:0:0:0:0:0:1", "2001:db8:0::1"])
+def test_connection_creation_rate_applies_to_each_notation_of_an_address(name: str) -> None:
+    limits = [(((IP, each),), "connection_creation_rate", 5.0) for each in (name, "host.example")]
+    assert quotas_of(*limits).connection_rate("2001:db8::1") == 5.0
+
+
 # ---- controller mutations -------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
-from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.listener import BROKER, CLIENT, SERVES_NO_BROKERS
 from odradek.broker.requests.slices import distinct, respond_in_parts
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -72,7 +72,7 @@ def handle(
     context: BrokerRequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse] | Ordered[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
-    if batched and not (BROKER in context.session.roles and _has_cluster_action(context)):
+    if batched and not _is_broker(context):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not batched and PARTS.is_large(request):
         return Ordered(_handle_large(context, request))
@@ -144,7 +144,10 @@ def refuse(
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_grouped(dict.fromkeys(partitions, error)))
 
 
-def _has_cluster_action(context: BrokerRequestContext) -> bool:
+def _is_broker(context: BrokerRequestContext) -> bool:
+    if BROKER not in context.session.roles:
+        context.note_denied_node("transactions of brokers", SERVES_NO_BROKERS)
+        return False
     return context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
 
 

@@ -135,7 +135,7 @@ def _expired(context: BrokerRequestContext, topic: TopicRequest) -> list[tuple[i
     data = dict(topic.unknown_tagged_fields).get(EXPIRE_TAG)
     if data is None:
         return None
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+    if not context.allowed_change_of_cluster(AclOperation.CLUSTER_ACTION, (f"producers of topic {topic.name}",)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if len(data) % EXPIRED_PRODUCER.size or len(data) > EXPIRED_MAX * EXPIRED_PRODUCER.size:
         raise Refusal(ErrorCode.INVALID_REQUEST)

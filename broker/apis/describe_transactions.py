@@ -95,7 +95,8 @@ def _identities(
     data = dict(request.unknown_tagged_fields).get(EXPIRE_TAG)
     if data is None:
         return None
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+    about = (f"transactional id {transactional_id}" for transactional_id in request.transactional_ids)
+    if not context.allowed_change_of_cluster(AclOperation.CLUSTER_ACTION, about):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if len(data) != EXPIRED_ID.size * len(request.transactional_ids):
         raise Refusal(ErrorCode.INVALID_REQUEST)

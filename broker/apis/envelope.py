@@ -76,6 +76,7 @@ def _principal(context: QuorumRequestContext, request: EnvelopeRequest) -> Princ
         raise Refusal(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, "The principal in the envelope has no type.")
     principal = Principal(kind, name)
     if principal == CLUSTER_NODE != own:
+        context.note_denied_node(str(principal), "the sender of the envelope has another principal")
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return principal
 

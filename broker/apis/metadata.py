@@ -135,6 +135,8 @@ def _to_create(
     missing = [name for name in names if is_valid(name) and context.node.metadata.image.topic(name) is None]
     described = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, missing)
     if context.permits_on_cluster(AclOperation.CREATE):
+        if described:
+            context.allowed_on_cluster(AclOperation.CREATE, about=described)  # for the audit log
         return described, {}
     allowed, denied = context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, described)
     return allowed, dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -36,7 +36,7 @@ from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.broker.requests.joining import JoinedResponse
-from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.listener import BROKER, CLIENT, SERVES_NO_BROKERS
 from odradek.broker.requests.slices import large_work, turn
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
@@ -63,10 +63,8 @@ _Written = tuple[WriteTxnMarkersRequest, int, Future[MarkerResults]]
 def handle(
     context: BrokerRequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse] | Ordered[WriteTxnMarkersResponse]:
-    may_write = context.permits_on_cluster(AclOperation.CLUSTER_ACTION) or context.allowed_on_cluster(
-        AclOperation.ALTER
-    )
     is_broker = BROKER in context.session.roles
+    may_write = _may_write(context, request, is_broker=is_broker)
     if PARTS.is_large(request):
         context.encode_in_slices = True
         if not may_write:
@@ -83,6 +81,17 @@ def handle(
     if written.done():
         return _response(context, request, written.result())
     return when_done(lambda: _response(context, request, written.result()), written)
+
+
+def _may_write(context: BrokerRequestContext, request: WriteTxnMarkersRequest, *, is_broker: bool) -> bool:
+    """Return True if the client may write the markers. The audit log has those of operators."""
+    about = (
+        f"{'COMMIT' if marker.transaction_result else 'ABORT'} of producer {marker.producer_id}"
+        for marker in request.markers
+    )
+    if not context.permits_on_cluster(AclOperation.CLUSTER_ACTION):
+        return context.allowed_on_cluster(AclOperation.ALTER, about)
+    return is_broker or context.allowed_change_of_cluster(AclOperation.CLUSTER_ACTION, about)
 
 
 async def _write_parts(
@@ -127,6 +136,8 @@ async def _joined(context: BrokerRequestContext, parts: Iterable[_Written]) -> W
 async def _abort_hanging(
     context: BrokerRequestContext, request: WriteTxnMarkersRequest, markers: Sequence[Marker]
 ) -> WriteTxnMarkersResponse:
+    if any(marker.commit for marker in markers):
+        context.note_denied_node("COMMIT of a transaction", SERVES_NO_BROKERS)
     return _response(context, request, await context.broker.hanging.abort(markers))
 
 

@@ -94,6 +94,19 @@ class RequestContext:
         """
         return self._audited(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,), about)[0]
 
+    def allowed_change_of_cluster(self, operation: AclOperation, about: Iterable[str]) -> bool:
+        """Return like `allowed_on_cluster`. Audit an allowed operation as a change, also if it is not in CHANGES."""
+        allowed = self.allowed_on_cluster(operation, about)
+        if allowed and operation not in CHANGES and self.audit is not None:
+            self.audit.changed(self, Access(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,), about))
+        return allowed
+
+    def note_denied_node(self, about: str, rule: str) -> None:
+        """Audit that the client may not act as a node in this request, by a rule that is no ACL."""
+        if self.audit is not None:
+            access = Access(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, (CLUSTER_RESOURCE,), (about,), rule)
+            self.audit.denied(self, access)
+
     def require_node(self, node_id: int) -> None:
         """Raise Refusal(CLUSTER_AUTHORIZATION_FAILED) unless the client may act as the node `node_id`.
 
@@ -103,6 +116,7 @@ class RequestContext:
             raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         node = self.session.node
         if node is not None and not node.acts_as(node_id):
+            self.note_denied_node(f"node {node_id}", f"the connection belongs to {node}")
             raise Refusal(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 f"The request names node {node_id}, but its connection belongs to {node}.",

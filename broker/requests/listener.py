@@ -17,6 +17,8 @@ UNAUTHENTICATED: Final = "unauthenticated connection"
 """Role of a listener for a connection that has not authenticated yet, if the listener requires it for brokers."""
 LOGIN: Final = "login"
 """Role of a listener with SASL for every connection of a client, before and after its login."""
+SERVES_NO_BROKERS: Final = "the listener does not serve brokers"
+"""Rule in the audit log that denies a request of brokers on a listener without the role BROKER."""
 ALL_ROLES: Final = (CLIENT, BROKER, CONTROLLER)
 
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from odradek.broker.requests.context import RequestContext
-from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.listener import BROKER, SERVES_NO_BROKERS
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -32,5 +32,6 @@ def require_follower(context: RequestContext, replica_id: int) -> None:
     The listener must serve brokers. `RequestContext.require_node` has the other conditions.
     """
     if BROKER not in context.session.roles:
+        context.note_denied_node(f"node {replica_id}", SERVES_NO_BROKERS)
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     context.require_node(replica_id)

@@ -20,6 +20,7 @@ Version notes:
 * v6 knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards (KIP-599).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
@@ -81,9 +82,7 @@ def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dic
     """Return the results of the topics that this client, or every client, may not create."""
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     refused: dict[str, CreatableTopicResult] = {}
-    if not (
-        context.permits_on_cluster(AclOperation.CREATE) and context.allowed_on_cluster(AclOperation.CREATE, about=names)
-    ):
+    if not _may_create_all(context, names):
         _, denied = context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, names)
         for name in denied:
             refused[name] = _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
@@ -92,6 +91,13 @@ def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dic
             message = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
             refused[name] = _error(name, ErrorCode.INVALID_REQUEST, message)
     return refused
+
+
+def _may_create_all(context: QuorumRequestContext, names: Sequence[str]) -> bool:
+    """Return True if the client needs no permission for single topics: for example, a node that creates topics."""
+    if context.permits_on_cluster(AclOperation.CREATE):
+        return context.allowed_on_cluster(AclOperation.CREATE, about=names)
+    return context.is_node and context.allowed_change_of_cluster(AclOperation.CLUSTER_ACTION, names)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -151,5 +157,6 @@ API: Final = Api(
     routing=Routing.CONTROLLER,
     splitting=split_by(("topics",), ("topics",)),
     elements=lambda request: len(request.topics),
-    acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its configuration",
+    acl="CREATE on the cluster or the topic, unless the client is a node; DESCRIBE_CONFIGS on the topic to see its"
+    " configuration",
 )

@@ -43,7 +43,9 @@ def handle(
 ) -> Ordered[DescribeTransactionsResponse]:
     expired, transactions = _identities(context, request), context.broker.transactions
     transactional_ids = request.transactional_ids
-    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
+    denied: Sequence[str] = ()
+    if not context.is_node:
+        _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
 
     def response(states: list[TransactionState]) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
@@ -112,7 +114,9 @@ def _state(context: BrokerRequestContext, described: TransactionDescription) -> 
     topics: dict[str, list[int]] = {}
     for topic, partition in described.partitions:
         topics.setdefault(topic, []).append(partition)
-    visible = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
+    visible = list(topics)
+    if not context.is_node:
+        visible = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, visible)
     idle_ms = max(0, context.now_ms - txn.update_ms)
     tagged = described_client(txn.client_id, described.client, idle_ms)
     return TransactionState(
@@ -137,5 +141,5 @@ API: Final = Api(
     refuse=refuse,
     splitting=split_by(("transactional_ids",), ("transaction_states",), DESCRIBED_PER_PART, hashed=str),
     parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
-    acl="DESCRIBE on each transactional id; DESCRIBE on each topic that is listed",
+    acl="DESCRIBE on each transactional id and on each topic that is listed, unless the client is a node",
 )

@@ -57,6 +57,8 @@ def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> 
         ) from error
     session = Session(NO_CONNECTION, listener, host, 0, _principal(context, request))
     session.on_charge = context.reserve
+    if not request.request_principal:
+        session.node = context.session.node
     return session
 
 

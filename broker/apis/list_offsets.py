@@ -100,7 +100,7 @@ def _handle(
     duplicates = _duplicates(request)
     searches: list[_Search] = []
     for topic in request.topics:
-        allowed = context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        allowed = request.replica_id >= 0 or context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         results: list[ListOffsetsPartitionResponse] = []
         for requested in topic.partitions:
             result = ListOffsetsPartitionResponse(requested.partition_index)
@@ -230,5 +230,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
-    acl="DESCRIBE on each topic",
+    acl="DESCRIBE on each topic; CLUSTER_ACTION for replicas",
 )

@@ -3,7 +3,9 @@
 Behavior:
 * A transaction is listed if it matches all given filters. A state name that does not exist matches no transaction; the
   response contains it in `unknown_state_filters`.
-* The response omits transactional ids that the client may not describe.
+* The response omits transactional ids that the client may not describe. Nodes may describe all.
+* With a tagged field, the response names the partitions of `__transaction_state` that are listed, if it omits no id for
+  that reason. A broker that aborts a hanging transaction must know all transactions (KIP-664).
 
 Errors:
 * COORDINATOR_LOAD_IN_PROGRESS while the broker loads a partition of `__transaction_state`. INVALID_REGULAR_EXPRESSION
@@ -47,6 +49,7 @@ def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> O
     transactions, pattern = context.broker.transactions, request.transactional_id_pattern
     keeps, matches = _filter(request, context.now_ms), _matcher(pattern)
     listed_partitions: list[int] = []
+    hidden = 0
 
     async def list_shards(shards: Sequence[LedShard[TransactionShard]]) -> list[TransactionState]:
         listed = await transactions.list_transactions(shards)
@@ -54,7 +57,11 @@ def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> O
         states: list[TransactionState] = []
 
         def add(some: list[Transaction]) -> None:
-            states.extend(_visible(context, [txn for txn in some if matches(txn.transactional_id)]))
+            nonlocal hidden
+            matching = [txn for txn in some if matches(txn.transactional_id)]
+            visible = _visible(context, matching)
+            hidden += len(matching) - len(visible)
+            states.extend(visible)
 
         each = chain.from_iterable(listed_transactions for _, listed_transactions in listed)
         await visit_slices(context, _slices(each, keeps, has_pattern=bool(pattern)), add)
@@ -64,7 +71,7 @@ def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> O
         return ListTransactionsResponse(
             unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
             transaction_states=states,
-            unknown_tagged_fields=_tagged(request, listed_partitions),
+            unknown_tagged_fields=_tagged(request, [] if hidden else listed_partitions),
         )
 
     return collect_charged(
@@ -86,7 +93,9 @@ def refuse(
 def _visible(context: BrokerRequestContext, transactions: list[Transaction]) -> list[TransactionState]:
     """Return the transactions whose ids the client may describe."""
     names = [txn.transactional_id for txn in transactions]
-    visible = dict.fromkeys(context.permitted(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names))
+    if not context.is_node:
+        names = context.permitted(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)
+    visible = dict.fromkeys(names)
     return [
         TransactionState(
             transactional_id=txn.transactional_id,
@@ -152,5 +161,5 @@ API: Final = Api(
     response=ListTransactionsResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on each transactional id that is listed",
+    acl="DESCRIBE on each transactional id that is listed, unless the client is a node",
 )

@@ -157,7 +157,7 @@ class ClientQuotas:
         A strict quota refuses requests that exceed it.
         """
         quota = self._quota(context, CONTROLLER_MUTATION_RATE)
-        if quota is None:
+        if quota is None or is_broker(context.session, context.client_id):
             return UNBOUNDED
         limit, key = quota
         return BoundedControllerMutationQuota(self._buckets.measurement(key), limit, self._clock, strict=strict)

@@ -101,6 +101,14 @@ class RequestContext:
             self.audit.changed(self, Access(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,), about))
         return allowed
 
+    @property
+    def is_node(self) -> bool:
+        """True if the client is a node with CLUSTER_ACTION, whose requests need no other permission.
+
+        It could send each request in an Envelope, with the principal of a super user.
+        """
+        return self.session.node is not None and self.permits_on_cluster(AclOperation.CLUSTER_ACTION)
+
     def note_denied_node(self, about: str, rule: str) -> None:
         """Audit that the client may not act as a node in this request, by a rule that is no ACL."""
         if self.audit is not None:

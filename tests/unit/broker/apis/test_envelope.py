@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import envelope
-from odradek.broker.requests.listener import CONTROLLER
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import ANONYMOUS, CLUSTER_NODE, AclOperation, Principal
 from odradek.protocol.codec import encode, request_header_version
@@ -21,14 +22,25 @@ ADMIN = Principal("User", "admin")
 
 
 def embedded_principal(own: Principal, carried: bytes, **options: Any) -> Principal:
+    session = embedded_session(own, carried, **options)
+    assert not session.authenticated
+    return session.principal
+
+
+def embedded_session(own: Principal, carried: bytes, *, node: SessionNode | None = None, **options: Any) -> Session:
     request_context = context(0, image(), **options)
     services_of(request_context).controller = SimpleNamespace(is_active=True)
-    request_context.session = Session(1, replace(LISTENER, roles=(CONTROLLER,)), "10.0.0.1", 5, own)
+    request_context.session = Session(1, replace(LISTENER, roles=(CONTROLLER,)), "10.0.0.1", 5, own, node=node)
     data = encode(RequestHeader(19, 7, 0, "c"), request_header_version(19, 7)) + encode(CreateTopicsRequest(), 7)
     embedded = envelope.handle(request_context, EnvelopeRequest(data, carried, b"\x0a\x00\x00\x09"))
     assert embedded.session.client_host == "10.0.0.9"
-    assert not embedded.session.authenticated
-    return embedded.session.principal
+    return embedded.session
+
+
+@pytest.mark.parametrize(("carried", "is_node"), [(b"", True), (b"User:alice", False), (b"User:admin", False)])
+def test_embedded_request_is_one_of_the_node_only_without_a_principal(carried: bytes, is_node: bool) -> None:
+    session = embedded_session(ADMIN, carried, node=SessionNode.of(frozenset((4,))))
+    assert (session.authenticated, session.roles) == (is_node, (CLIENT,))
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,17 @@ async def test_look_up_on_disk_waits_and_its_failure_takes_the_partition_offline
     assert (await list_offset(rig, special_values.LATEST))[0] is E.KAFKA_STORAGE_ERROR
 
 
+async def test_replica_lists_offsets_without_permission_for_the_topic(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    rig.services.authorizer = broker_context.Deny((AclOperation.DESCRIBE, "t"))
+    for replica_id, expected in ((2, E.NONE), (CONSUMER, E.TOPIC_AUTHORIZATION_FAILED)):
+        partitions = [ListOffsetsPartition(0, -1, special_values.LATEST)]
+        request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic("t", partitions)])
+        response = await outcome(list_offsets.handle(rig.context(2, 11), request))
+        assert response.topics[0].partitions[0].error_code == expected
+
+
 @pytest.mark.parametrize("roles", [(CLIENT,), (CLIENT, BROKER)])
 async def test_replica_id_of_a_broker_is_refused_on_a_listener_for_clients(
     tmp_path: Path, roles: tuple[str, ...]

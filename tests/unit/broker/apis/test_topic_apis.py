@@ -13,6 +13,7 @@ from odradek.broker.apis import (
     find_coordinator,
 )
 from odradek.broker.requests.api import AnyApi
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
 from odradek.cluster.controller.messages.topics import (
     ConfigValue,
@@ -92,6 +93,16 @@ async def test_topics_without_create_permission_never_reach_the_controller() -> 
         None,
         -1,
     )
+
+
+async def test_node_with_cluster_action_needs_no_permission_to_create_topics() -> None:
+    controller = FakeController()
+    authorizer = Deny((AclOperation.CREATE, CLUSTER_RESOURCE), (AclOperation.CREATE, "a"))
+    request_context = context(7, image(), controller=controller, authorizer=authorizer)
+    request_context.session.node = SessionNode.of(frozenset((4,)))
+    response = await response_of(create_topics.handle(request_context, CreateTopicsRequest([CreatableTopic(name="a")])))
+    assert [row.name for row in controller.calls[0][0]] == ["a"]
+    assert response.topics[0].error_code == E.NONE
 
 
 async def test_create_partitions_forwards_the_total_partition_count() -> None:

@@ -20,6 +20,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import ALL_ROLES
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
@@ -69,6 +70,7 @@ async def call(
     authorizer: AllowAll | None = None,
     now_ms: int = NOW_MS,
     roles: tuple[str, ...] = ALL_ROLES,
+    node: SessionNode | None = None,
 ) -> Any:
     """Return the response that a client reads: after dispatch, encoded and decoded in `version`."""
     api = next(api for api in APIS if api.request is type(request))
@@ -76,6 +78,7 @@ async def call(
     services = services_of(request_context)
     services.transactions, services.clock, services.controller = rig.coordinator, None, None
     request_context.session.listener = replace(request_context.session.listener, roles=roles)
+    request_context.session.node = node
     request_context.api_key, request_context.client_id, request_context.now_ms = api.key, "client-7", now_ms
     request = decode(api.request, version, encode(request, version))
     dispatcher = Dispatcher(
@@ -459,6 +462,26 @@ async def test_list_transactions_names_the_listed_partitions_on_request() -> Non
         response = await call(rig, 0, ListTransactionsRequest(unknown_tagged_fields=fields))
         listed = dict(response.unknown_tagged_fields)
         assert listed == ({LISTED_PARTITIONS_TAG: PARTITION.pack(SHARD)} if fields else {})
+
+
+async def test_node_lists_and_describes_transactions_without_permission_to_describe_them() -> None:
+    rig = CoordinatorRig()
+    await rig.running(partitions=(T0,))
+    denied, node = Deny((AclOperation.DESCRIBE, ID), (AclOperation.DESCRIBE, "t")), SessionNode.of(frozenset((2,)))
+    listing = ListTransactionsRequest(unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),))
+    listed = await call(rig, 0, listing, denied, node=node)
+    assert [entry.transactional_id for entry in listed.transaction_states] == [ID]
+    assert dict(listed.unknown_tagged_fields) == {LISTED_PARTITIONS_TAG: PARTITION.pack(SHARD)}
+    described = await call(rig, 0, DescribeTransactionsRequest(transactional_ids=[ID]), denied, node=node)
+    assert [(entry.topic, entry.partitions) for entry in described.transaction_states[0].topics] == [("t", [0])]
+
+
+async def test_list_that_omits_a_transaction_names_no_listed_partition() -> None:
+    rig = CoordinatorRig()
+    await rig.running()
+    listing = ListTransactionsRequest(unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),))
+    listed = await call(rig, 0, listing, Deny((AclOperation.DESCRIBE, ID)))
+    assert (listed.transaction_states, dict(listed.unknown_tagged_fields)) == ([], {LISTED_PARTITIONS_TAG: b""})
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x{1,1001}", "((a{100}){100}){100}"])

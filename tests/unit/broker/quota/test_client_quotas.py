@@ -16,6 +16,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.quota import client_quotas as quotas
 from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.node_principals import SessionNode
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.authorizer import CLUSTER_NODE, AclOperation, Principal
@@ -217,6 +218,16 @@ def test_one_request_may_exceed_the_mutation_quota_and_the_next_is_throttled() -
     lenient.record(1)
     assert lenient.throttle_ms == 4_500
     client_quotas.controller_mutations(request(user="v"), strict=True).record(10**6)
+
+
+def test_mutation_quota_of_users_does_not_apply_to_a_node_with_the_principal_of_a_user() -> None:
+    client_quotas = quotas_of((((USER, None),), "controller_mutation_rate", 2.0))
+    of_node = request(user="kafka-1")
+    of_node.session.node = SessionNode.of(frozenset((1,)))
+    quota = client_quotas.controller_mutations(of_node, strict=True)
+    for _ in range(3):
+        quota.record(100)
+    assert quota.throttle_ms == 0
 
 
 class Controller(FakeController):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from odradek import generated_pages
-from odradek.__main__ import COMMANDS, OTHER_PANEL, PANELS, app, panel_of
+from odradek.commands.application import COMMANDS, OTHER_PANEL, PANELS, app, panel_of
 from odradek.commands.outputs import Output
 from odradek.commands.vocabulary import MEANINGS
 

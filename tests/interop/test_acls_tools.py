@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from odradek import LocalCluster
-from odradek.__main__ import app
+from odradek.commands.application import app
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.tool_comparison import ToolComparison
 from tests.support.tool_jvm import tool_jvm

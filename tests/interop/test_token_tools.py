@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
+from odradek.commands.application import app
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.single_broker import SingleBroker
 from tests.support.tool_comparison import comparable_lines

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import client
-from odradek.__main__ import app
 from odradek.commands import users
+from odradek.commands.application import app
 from tests.support.sasl_broker import SaslBroker, java_properties
 
 if TYPE_CHECKING:

@@ -104,3 +104,13 @@ def test_interrupted_command_of_the_command_line_ends_with_one_line() -> None:
         connection, _ = silent.accept()
         with connection:
             command.check_interrupted()
+
+
+def test_interrupted_start_of_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
+    """A module of the command line interrupts its own import, as Ctrl-C does in the first tenth of a second."""
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport absent\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(
+        [str(ODRADEK), "status"], env=environment, capture_output=True, text=True, check=False, timeout=GUARD_S
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", f"{MESSAGE}\n")

@@ -8,7 +8,7 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from odradek.__main__ import print_all_characters
+from odradek.commands.application import print_all_characters
 
 WORDS = ["\xfc", "\u4e2d", "\U0001f600", "\udcff"]
 

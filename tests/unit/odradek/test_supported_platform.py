@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import BrokerFailed, LocalCluster, supported_platform
-from odradek.__main__ import app
 from odradek.broker.__main__ import main
+from odradek.commands.application import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
+from odradek.commands.application import app
 from odradek.commands.target import COMMAND_CONFIG_VARIABLE
 from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.support.ports import free_port

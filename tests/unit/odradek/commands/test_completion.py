@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from odradek import client
-from odradek.__main__ import COMPLETION_VARIABLE, app
 from odradek.commands import completion, profiles
+from odradek.commands.application import COMPLETION_VARIABLE, app
 from odradek.commands.bash_completion import JoinedBashComplete, joined
 from tests.support.ports import free_port
 from tests.support.running_node import running

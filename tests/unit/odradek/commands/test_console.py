@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from odradek import client
-from odradek.__main__ import app
 from odradek.commands import console
+from odradek.commands.application import app
 from odradek.commands.console import parse_listen, read_security
 from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.ports import free_port

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
+from odradek.commands.application import app
 from odradek.protocol.batch import build_batch
 from tests.support.logs import NOW_MS
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
 from odradek.client import BrokerDescription, ClusterStatus, PartitionDescription
 from odradek.commands import health
+from odradek.commands.application import app
 from odradek.commands.health import LISTED_MAX, problems_of
 from odradek.commands.logs import Tail
 from tests.support.ports import free_port

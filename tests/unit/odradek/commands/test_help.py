@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import COMMANDS as MAIN_COMMANDS
-from odradek.__main__ import app
+from odradek.commands.application import COMMANDS as MAIN_COMMANDS
+from odradek.commands.application import app
 from odradek.commands.doc import all_commands
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 
 from typer.testing import CliRunner
 
-from odradek.__main__ import COMMANDS, app, load
+from odradek.commands.application import COMMANDS, app, load
 from tests.support.ports import free_port
 
 MODULES_MAX = 350
@@ -23,7 +23,7 @@ NOT_IMPORTED = (
 NOT_IMPORTED_BY_STATUS = ("odradek.local.launch", "rich.live", "pydantic", "http.client", "urllib.request")
 SCRIPT = """
 import sys
-from odradek.__main__ import app
+from odradek.commands.application import app
 try:
     app(["topics", "list", "--bootstrap", "127.0.0.1:{port}"])
 except SystemExit:
@@ -40,10 +40,19 @@ for words in (["status", "--once", "--every", "0.5"], ["topics", "create", "name
         pass
 print([name for name in {names_later} if name in sys.modules])
 """
-USED = [
-    f"odradek.commands.{name}"
-    for name in ("completion", "late_types", "options", "outputs", "profiles", "requests", "rows", "target", "topics")
-]
+USED_NAMES = (
+    "application",
+    "completion",
+    "late_types",
+    "options",
+    "outputs",
+    "profiles",
+    "requests",
+    "rows",
+    "target",
+    "topics",
+)
+USED = [f"odradek.commands.{name}" for name in USED_NAMES]
 
 
 def test_a_command_imports_its_own_modules_only() -> None:

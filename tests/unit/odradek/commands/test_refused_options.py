@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
+from odradek.commands.application import app
 
 if TYPE_CHECKING:
     from pathlib import Path

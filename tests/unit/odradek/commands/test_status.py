@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from odradek.__main__ import app
 from odradek.client import BrokerDescription, ClusterStatus
 from odradek.client.errors import ConnectionLost
 from odradek.commands import status, status_rows
+from odradek.commands.application import app
 from odradek.commands.status import show_tables
 from odradek.commands.status_rows import NAMED_MAX, TRANSACTIONS, UNKNOWN, broker_rows, status_values, warnings
 from odradek.local.directory import ClusterDirectory, ClusterState

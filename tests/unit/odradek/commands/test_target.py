@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import client
-from odradek.__main__ import app
 from odradek.commands import profiles
+from odradek.commands.application import app
 from odradek.commands.target import DEFAULT_BOOTSTRAP, Found, Target, find
 from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.unit.odradek.local.test_directory import PLAN, own_process

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import __version__
-from odradek.__main__ import app
 from odradek.broker_interface import PORT_MAX
+from odradek.commands.application import app
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import (
     INTER_BROKER_PORT_OFFSET,

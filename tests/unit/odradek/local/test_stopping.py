@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import LocalCluster
-from odradek.__main__ import app
 from odradek.broker.process import stop_progress
 from odradek.broker.process.stop_progress import StopProgress
+from odradek.commands.application import app
 from odradek.local import processes as processes_module
 from odradek.local import stopping
 from odradek.local.directory import ClusterDirectory, ClusterState

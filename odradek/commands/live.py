@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import termios
 import tty
@@ -53,6 +54,8 @@ KEYS_HINT = "arrow keys, space and b scroll, q ends"
 ENDED_HINT = "all: odradek status --once"
 KEYS_BYTES_MAX = 64
 """Maximum bytes of keys per read."""
+KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+"""One key of a terminal. A read returns several keys if a key is held down, or while the view is rendered."""
 
 
 class Window:
@@ -139,10 +142,11 @@ async def _follow(
     if keys is not None:
 
         def pressed() -> None:
-            key = os.read(keys, KEYS_BYTES_MAX).decode(errors="replace")
-            if key in {QUIT_KEY, ""}:
+            read = keys_of(os.read(keys, KEYS_BYTES_MAX))
+            if not read or QUIT_KEY in read:
                 ended.set()
-            window.press(key)
+            for key in read:
+                window.press(key)
             live.refresh()
 
         asyncio.get_running_loop().add_reader(keys, pressed)
@@ -158,6 +162,11 @@ async def _follow(
         live.refresh()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), interval_s)
+
+
+def keys_of(data: bytes) -> list[str]:
+    """Return the keys that a terminal has sent, in their order."""
+    return KEY.findall(data.decode(errors="replace"))
 
 
 def view(local: Local | None, values: Mapping[str, Any], width: int) -> RenderableType:

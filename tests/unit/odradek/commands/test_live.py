@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from odradek.broker_interface import PORT_MAX
-from odradek.commands.live import ENDED_HINT, KEYS_HINT, Window, view
+from odradek.commands.live import ENDED_HINT, KEYS_HINT, Window, keys_of, view
 from odradek.commands.status_rows import Local
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import METRICS_PORT_OFFSET, StartOptions, make_plan, metrics_port
@@ -79,6 +79,19 @@ def test_view_of_many_partitions_fits_a_terminal_of_80_by_24_and_scrolls(tmp_pat
     assert shown(window)[-1] == f"1 more lines; {KEYS_HINT}"
     window.hint = ENDED_HINT
     assert shown(window)[-1] == f"1 more lines; {ENDED_HINT}"
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        (b"", []),
+        (b"q\n", ["q", "\n"]),
+        (b"\x1b[B\x1b[B\x1bOAj", ["\x1b[B", "\x1b[B", "\x1bOA", "j"]),
+        (b"\x1b[6~\x1b[5~ ", ["\x1b[6~", "\x1b[5~", " "]),
+    ],
+)
+def test_keys_of_one_read_are_separated(data: bytes, keys: list[str]) -> None:
+    assert keys_of(data) == keys
 
 
 def test_view_shows_all_values_and_names_are_not_markup(tmp_path: Path) -> None:

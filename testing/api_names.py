@@ -23,12 +23,26 @@ ANY_API = -1
 CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 CONSTANT = re.compile(r"[A-Z]+(_[A-Z]+)*")
 """Form of the constants of Kafka's Java code, such as `END_TXN`."""
+NOT_SERVED = frozenset(
+    {
+        "AddRaftVoter", "AlterReplicaLogDirs", "AlterShareGroupOffsets", "AssignReplicasToDirs", "ControlledShutdown",
+        "DeleteShareGroupOffsets", "DeleteShareGroupState", "DescribeShareGroupOffsets", "GetTelemetrySubscriptions",
+        "InitializeShareGroupState", "LeaderAndIsr", "PushTelemetry", "ReadShareGroupState",
+        "ReadShareGroupStateSummary", "RemoveRaftVoter", "ShareAcknowledge", "ShareFetch", "ShareGroupDescribe",
+        "ShareGroupHeartbeat", "StopReplica", "StreamsGroupDescribe", "StreamsGroupHeartbeat",
+        "StreamsGroupTopologyDescriptionUpdate", "UpdateMetadata", "UpdateRaftVoter", "WriteShareGroupState",
+    }
+)  # fmt: skip
+"""APIs of Kafka that no broker of Odradek serves, so that no rule sees a request of them."""
 KINDS = {"topic": TOPICS, "partition": TOPICS, "group": GROUPS, "transactional_id": TRANSACTIONAL_IDS}
 """Kinds of names by which the arguments of `Faults.on` select requests."""
 
 
 def api_key(name: Any) -> int:
-    """Return the key of the API with Kafka's name, such as `EndTxn`. Raise ValueError if it does not exist."""
+    """Return the key of the API with Kafka's name, such as `EndTxn`.
+
+    Raise ValueError if it does not exist, or if no broker serves it.
+    """
     return ANY_API if name == ANY else int(_request(name).API_KEY)
 
 
@@ -52,11 +66,19 @@ def _request(name: Any) -> type[Message]:
     module = (name if CONSTANT.fullmatch(name) else CAPITAL.sub("_", name)).lower()
     known = [each.name for each in iter_modules(messages.__path__)]
     if module in known:
+        if name in NOT_SERVED:
+            raise ValueError(f"API {name!r} is not served by the brokers (docs/apis.md), so no request matches")
         request: type[Message] | None = getattr(import_module(f"{messages.__name__}.{module}"), f"{name}Request", None)
         if request is not None:
             return request
-    close = ["".join(map(str.capitalize, each.split("_"))) for each in get_close_matches(module, known, 3)]
+    served = [each for each in known if _name_of(each) not in NOT_SERVED]
+    close = map(_name_of, get_close_matches(module, served, 3))
     raise ValueError(f"API {name!r} does not exist; did you mean {', '.join(close) or 'EndTxn'}?")
+
+
+def _name_of(module: str) -> str:
+    """Return the name of the API of a module, such as `EndTxn` of `end_txn`."""
+    return "".join(map(str.capitalize, module.split("_")))
 
 
 def error_code(name: Any) -> int:

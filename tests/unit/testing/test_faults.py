@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from odradek.broker.dispatch.table import API_TABLE
+from odradek.protocol.messages import APIS
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.fetch import FetchRequest
 from odradek.testing import faults as actions
-from odradek.testing.api_names import ANY_API, api_key, error_code
+from odradek.testing.api_names import ANY_API, NOT_SERVED, api_key, error_code
 from odradek.testing.faults import Faults, Match, Watched
 from odradek.testing.rules import Action, Request
 
@@ -109,6 +111,8 @@ def test_rule_for_all_apis_and_for_requests_of_brokers(brokers: Brokers) -> None
         ({"api": "EndTxn", "sender": "me"}, "use one of client, broker"),
         ({"api": "END_TXN"}, r"did you mean EndTxn\b"),
         ({"api": "produce"}, r"did you mean Produce\b"),
+        ({"api": "ShareFetch"}, r"API 'ShareFetch' is not served by the brokers .*, so no request matches"),
+        ({"api": "share_fetch"}, r"did you mean (?!ShareFetch)"),
         ({"api": "EndTxn", "nth": 0}, "nth=0: use a whole number from 1 on"),
         ({"api": "EndTxn", "nth": "3"}, "nth='3': use a whole number from 1 on"),
         ({"api": "EndTxn", "times": 0}, "times=0: use a whole number from 1 on"),
@@ -241,3 +245,9 @@ def test_names_of_kafka() -> None:
     assert api_key(name) == 26
     assert api_key("ListOffsets") == 2
     assert error_code("COORDINATOR_NOT_AVAILABLE") == 15
+
+
+def test_rules_select_each_api_that_brokers_serve_and_no_other() -> None:
+    served = {api.name for api in API_TABLE}
+    assert {name for _, name, _ in APIS.values()} - served == NOT_SERVED
+    assert {name: api_key(name) for name in served} == {api.name: api.key for api in API_TABLE}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from odradek.local.security import Security
     from odradek.testing.faults import Faults
+    from odradek.testing.injected_rules import Rule
     from odradek.testing.plan import FaultPlan
     from odradek.testing.shared_state import SharedState
 
@@ -72,6 +73,8 @@ class KafkaCluster(LocalCluster):
         self._hooks = HookServer(self._background, brokers)
         self._network = Network(self.node_ids)
         self._is_disk_full = False
+        self._injected: list[Rule] = []
+        """Rules of a plan that has not removed them yet."""
         self._state_before: SharedState | None = None
 
     @property
@@ -185,27 +188,31 @@ class KafkaCluster(LocalCluster):
 
     @contextmanager
     def run_faults(self, plan: FaultPlan) -> Iterator[Callable[[], bool]]:
-        """Carry out a plan in the background, during the block. Then end its faults. Raise what a step raised.
+        """Carry out a plan in the background, during the block. Then end all faults. Raise what a step raised.
 
         The value of the block is a function that returns True while the plan runs.
         """
         end = Event()
-        with ThreadPoolExecutor(1, "odradek-plan") as executor:
-            done = executor.submit(carry_out, plan, self, end)
-            try:
-                yield lambda: not done.done()
-            finally:
-                end.set()
-        done.result()
-        self.end_faults()
+        try:
+            with ThreadPoolExecutor(1, "odradek-plan") as executor:
+                done = executor.submit(carry_out, plan, self, end)
+                try:
+                    yield lambda: not done.done()
+                finally:
+                    end.set()
+            done.result()
+        finally:
+            self.end_faults()
 
     def inject(self, api: str, effect: str) -> None:
         """Add a rule of a plan: the effect by the name of its method, on one request."""
         match = self.faults.on(api, times=1)
-        if effect == "delay":
-            match.delay(PLAN_DELAY_MS)
-        else:
-            getattr(match, effect)()
+        self._injected.append(match.delay(PLAN_DELAY_MS) if effect == "delay" else getattr(match, effect)())
+
+    def remove_injected(self) -> None:
+        """Remove the rules of a plan. The rules of the test stay."""
+        while self._injected:
+            self._injected.pop().remove()
 
     def end_faults(self) -> None:
         """Remove all rules, open all links, free disks, continue paused brokers, and start those that do not run.
@@ -215,6 +222,7 @@ class KafkaCluster(LocalCluster):
         for node_id in list(self._hooks.paused):
             if self.is_running(node_id):
                 self.resume(node_id)
+        self._injected.clear()
         self.faults.remove_rules()
         self._network.heal()
         self._publish_links()

@@ -32,7 +32,7 @@ REQUEST_FAULTS = (
 """API and effect of faults in requests."""
 METHODS = (
     "pause", "resume", "kill", "start", "restart", "cut", "slow", "heal", "full_disk", "free_disk", "inject",
-    "end_faults",
+    "remove_injected", "end_faults",
 )  # fmt: skip
 """Methods of `KafkaCluster` that a step can call."""
 LINE = re.compile(r"\s*(?P<at>\d+) ms\s+(?P<method>\w+)\s+(?P<arguments>\[.*\])\s*")
@@ -134,7 +134,7 @@ def _other(rng: random.Random, broker: int, brokers: int) -> int:
 def _request_fault(rng: random.Random) -> Callable[[int, int], tuple[Step, Step]]:
     def steps(at: int, _broker: int) -> tuple[Step, Step]:
         api, effect = rng.choice(REQUEST_FAULTS)
-        return Step(at, "inject", (api, effect)), Step(at, "end_faults")
+        return Step(at, "inject", (api, effect)), Step(at, "remove_injected")
 
     return steps
 

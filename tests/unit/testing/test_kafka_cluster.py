@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from odradek import BrokerNotRunning
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.produce import ProduceRequest
 from odradek.testing.kafka_cluster import KafkaCluster
+from odradek.testing.plan import FaultPlan, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,3 +57,27 @@ def test_delay_of_a_link_that_is_no_time_is_refused(cluster: KafkaCluster, ms: f
 def test_number_of_brokers_out_of_range_is_refused(brokers: int) -> None:
     with pytest.raises(ValueError, match=f"brokers={brokers}: the number must be between 1 and 9"):
         KafkaCluster(brokers)
+
+
+def test_fault_of_a_plan_ends_without_the_rules_of_the_test(cluster: KafkaCluster) -> None:
+    cluster.faults.on("EndTxn").observe()
+    for effect in ("drop_response", "delay"):
+        cluster.inject("Produce", effect)
+    assert cluster.faults.watched() == [(EndTxnRequest.API_KEY, False), (ProduceRequest.API_KEY, False)]
+    cluster.remove_injected()
+    assert cluster.faults.watched() == [(EndTxnRequest.API_KEY, False)]
+
+
+@pytest.mark.parametrize("step", [Step(0, "heal"), Step(0, "resume", (1,))], ids=["block", "step"])
+def test_faults_end_also_if_the_block_or_a_step_raises(
+    cluster: KafkaCluster, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(cluster, "end_faults", lambda: ended.append(True))
+    monkeypatch.setattr(cluster, "heal", lambda: None)
+    plan = FaultPlan((step,))
+    with pytest.raises(BrokerNotRunning if step.arguments else ZeroDivisionError), cluster.run_faults(plan) as runs:
+        while runs():
+            pass
+        assert step.arguments or 1 / 0
+    assert ended == [True]

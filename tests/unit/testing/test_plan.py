@@ -7,7 +7,7 @@ import pytest
 
 from odradek.testing.plan import FaultPlan, Step, carry_out
 
-BEGIN_AND_END = {"pause": "resume", "kill": "start", "cut": "heal", "slow": "heal", "inject": "end_faults"}
+BEGIN_AND_END = {"pause": "resume", "kill": "start", "cut": "heal", "slow": "heal", "inject": "remove_injected"}
 
 
 class Recorded:
@@ -46,7 +46,7 @@ def test_all_kinds_of_faults_occur() -> None:
 
 def test_plan_for_one_broker_needs_no_other_broker() -> None:
     methods = {step.method for seed in range(10) for step in FaultPlan.generate(seed, 1).steps}
-    assert methods == {"pause", "resume", "inject", "end_faults"}
+    assert methods == {"pause", "resume", "inject", "remove_injected"}
 
 
 def test_steps_are_carried_out_in_their_order_until_the_end() -> None:

@@ -158,7 +158,7 @@ def _runs_nothing(session: pytest.Session) -> bool:
 
 
 def _warm(item: pytest.Item) -> None:
-    with suppress(pytest.UsageError):  # the fixture reports it
+    with suppress(pytest.UsageError, OSError):  # the fixture reports it, such as a full disk of temporary files
         _pool(item.config).warm(_requirements(item).spec)
 
 

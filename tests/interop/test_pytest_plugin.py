@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,12 @@ def test_that_is_killed(kafka):
     pathlib.Path("new").write_text(" ".join(str(kafka.cluster.pid(each)) for each in kafka.cluster.node_ids))
     pathlib.Path("new").rename("pids")
     threading.Event().wait()
+"""
+MIXED = """
+def test_without_kafka(): pass
+
+
+def test_with_kafka(kafka): pass
 """
 NEXT_RUN = """
 def test_next(kafka):
@@ -227,6 +234,15 @@ def test_marker_with_an_invalid_argument_is_an_error_with_its_name(tmp_path: Pat
     assert "marker kafka: settings=['num.partitions=3'] must be a dict from names to values" in run.output
     assert "a test has one marker kafka; put all arguments into one of them" in run.output
     assert "marker kafka: topics={'orders': 0} must be a dict from names to numbers of partitions" in run.output
+
+
+def test_directory_that_cannot_be_created_is_an_error_of_the_tests_with_the_fixture(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_mixed.py", MIXED)
+    (project.temporary / f"odradek-tests-{os.getuid()}").write_text("a file in place of the directory")
+    run = project.run()
+    assert (run.counts, run.code) == ({"passed": 1, "error": 1}, pytest.ExitCode.TESTS_FAILED), run.output
+    assert f"odradek-tests-{os.getuid()}" in run.output
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "xdist"])

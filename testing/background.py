@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Thread
+from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ class Background:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = OPERATION_TIMEOUT_S) -> T:
         """Run `coroutine` on the event loop, and return its result. Raise TimeoutError after `timeout_s` seconds.
 
-        No coroutine of this event loop may call it.
+        Raise RuntimeError in the thread of the event loop, which would wait for itself.
         """
+        if current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a function of when= must not wait, and not change rules; use call() for that")
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout_s)

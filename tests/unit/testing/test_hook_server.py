@@ -133,6 +133,19 @@ async def test_failed_functions_are_recorded_and_the_request_is_handled(server: 
             assert server.faults.errors == []
 
 
+async def test_condition_that_adds_a_rule_fails_immediately(server: HookServer) -> None:
+    def adds(_request: object) -> bool:
+        server.faults.on("Fetch").delay(1)
+        return True
+
+    async with started(server, 1) as channel:
+        await asyncio.to_thread(server.faults.on("EndTxn", when=adds).delay, 1)
+        assert await channel.decide(REQUEST) is None
+        (error,) = server.faults.errors
+        assert isinstance(error, RuntimeError)
+        assert str(error) == "a function of when= must not wait, and not change rules; use call() for that"
+
+
 async def test_function_rewrites_the_response_of_the_broker(server: HookServer) -> None:
     def change(response: EndTxnResponse) -> EndTxnResponse:
         response.error_code += 1

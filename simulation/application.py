@@ -179,7 +179,7 @@ class Instance:
         self._note_failure("a callback fails", error)
 
     def _note_failure(self, what: str, error: BaseException) -> None:
-        failed = _failed_assertion(error)
+        failed = failed_assertion(error)
         self._shared.note(self.host, f"{what}: {failed or _text(error)}")
         if failed is not None:
             self._shared.findings.append(f"{self.host}: {failed}")
@@ -193,7 +193,7 @@ class Instance:
             self._shared.note(self.host, "returns")
             self._end()
             return
-        failed = _failed_assertion(error)
+        failed = failed_assertion(error)
         if failed is not None:
             self.stop()
             self._shared.note(self.host, f"fails: {failed}")
@@ -213,10 +213,10 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _failed_assertion(error: BaseException) -> str | None:
+def failed_assertion(error: BaseException) -> str | None:
     """Return the text of an AssertionError of the application, which is a finding. Those of its libraries are not."""
     if isinstance(error, BaseExceptionGroup):
-        return next((text for each in error.exceptions if (text := _failed_assertion(each))), None)
+        return next((text for each in error.exceptions if (text := failed_assertion(each))), None)
     if not isinstance(error, AssertionError):
         return None
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from odradek.simulation.errors import RunFailed
 from odradek.simulation.forks import run_all_forked, run_forked
 from odradek.simulation.setup import WHOLE, Reduction, Setup
 from odradek.simulation.shrink import RUNS_MAX, Progress, Shrinking, no_progress
@@ -17,8 +18,13 @@ EVENTS_MAX: Final = 30
 
 
 def run_seeds(setup: Setup, seeds: Sequence[int], *, processes: int = 1) -> "Iterator[Result]":
-    """Yield the result of each seed, in the order of the seeds. Raise RunFailed if a run has no result."""
-    return run_all_forked((functools.partial(setup.run, seed) for seed in seeds), processes=processes)
+    """Yield the result of each seed, in the order of the seeds. Raise RunFailed with the seed if one has no result."""
+    results = run_all_forked((functools.partial(setup.run, seed) for seed in seeds), processes=processes)
+    for seed in seeds:
+        try:
+            yield next(results)
+        except RunFailed as error:
+            raise RunFailed(f"The run of seed {seed} failed:\n{error}") from None
 
 
 def report(

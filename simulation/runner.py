@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from odradek.client.errors import ClientError
-from odradek.simulation.application import Instance, Report, Shared
+from odradek.simulation.application import Instance, Report, Shared, failed_assertion
 from odradek.simulation.checkers import Checker
 from odradek.simulation.cluster.cluster import SimulatedCluster
 from odradek.simulation.environment.network import Latency, Network
@@ -83,7 +83,8 @@ def run(
     if simulation.loop.escaped is not None:
         raise simulation.loop.escaped
     if state is not None:
-        findings += [text for checker in checkers for text in checker(state)]
+        for checker in checkers:
+            findings += _violations(checker, state)
     return Result(
         seed=seed,
         findings=findings,
@@ -94,6 +95,21 @@ def run(
         wall_seconds=real_perf_counter() - started,
         state=state,
     )
+
+
+def _violations(checker: Checker, state: State) -> list[str]:
+    """Return the violations that a checker finds. A failed assertion in it is one, too.
+
+    Raise TypeError if its result is neither None nor an iterable of texts.
+    """
+    try:
+        found: Any = checker(state)
+        texts = None if isinstance(found, str | bool) else list(found or ())
+    except AssertionError as error:
+        return [failed_assertion(error) or f"AssertionError: {error}"]
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"the checker {checker!r} returned {found!r}; yield a text for each violation")
+    return texts
 
 
 class _Run:
@@ -191,7 +207,10 @@ class _Run:
                 return
             await asyncio.sleep(min(CHECK_SECONDS, deadline - self.loop.time()))
         if not isinstance(until, int | float):
-            self._shared.findings.append(f"the application is not done after {UNTIL_SECONDS_MAX:.0f} virtual seconds")
+            self._shared.findings.append(
+                f"the application is not done after {UNTIL_SECONDS_MAX:.0f} virtual seconds; "
+                "if it does not return, pass the virtual seconds of a run: until=60.0"
+            )
 
     def _abandon(self) -> None:
         """End the tasks of the brokers, and drop those of ended processes. Their clean-up has no effect any more."""

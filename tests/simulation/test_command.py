@@ -88,6 +88,7 @@ def test_equal_seeds_give_equal_output_for_all_hash_seeds() -> None:
         ((f"{COUNTERS}:correct", "--seed", "2", "--faults", "99"), "Seed 2 has no fault 99. Use numbers from 1 to"),
         ((f"{COUNTERS}:escapes", "--seed", "2"), ESCAPE),
         pytest.param((f"{COUNTERS}:escapes", "--seeds", "2..3"), ESCAPE, marks=pytest.mark.full),
+        pytest.param((f"{COUNTERS}:escapes", "--seeds", "2..3"), "The run of seed 2 failed:\n", marks=pytest.mark.full),
     ],
 )
 @needs_hash_seed

@@ -311,3 +311,32 @@ def test_generated_faults_are_data_of_the_seed() -> None:
     assert all(str(fault) for fault in faults[0])
     assert all(fault.at <= 20.0 for fault in faults[0])
     assert KILL in Faults(kinds=[KILL]).generate(1, brokers=1, instances=1)[0].kind
+
+
+def test_failed_assertion_of_a_checker_is_a_violation_and_its_result_can_be_none() -> None:
+    def no_report(state: State) -> Any:
+        assert state.reports == [], "there are reports"
+
+    async def app(sim: Sim) -> None:
+        sim.record("report", 1)
+
+    (finding,) = run(app, brokers=1, faults=(), checkers=[no_report]).findings
+    assert finding.startswith("AssertionError: there are reports")
+    assert "test_run.py, line " in finding
+
+    async def silent(_: Sim) -> None:
+        pass
+
+    assert run(silent, brokers=1, faults=(), checkers=[no_report]).passed
+
+
+@pytest.mark.parametrize("result", ["wrong", False, [1]])
+def test_checker_that_returns_no_texts_is_named(result: Any) -> None:
+    def check(_: State) -> Any:
+        return result
+
+    async def app(_: Sim) -> None:
+        pass
+
+    with pytest.raises(TypeError, match=r"checker .*check.* returned .*; yield a text for each violation"):
+        run(app, brokers=1, faults=(), checkers=[check])

@@ -94,6 +94,7 @@ class Instance:
         self._shared = shared
         self._main = main
         self._name = ""
+        self._task: asyncio.Task[object] | None = None
         self._failures = 0
         self._stopped = False
         self._points_left = 0
@@ -117,10 +118,9 @@ class Instance:
         self._name = f"{self.host}#{self.incarnation}"
         self._shared.note(self.host, f"starts (incarnation {self.incarnation})")
         sim = Sim(self._shared, self, self.incarnation)
-        main: Main = cast("Any", self._main)().main if inspect.isclass(self._main) else self._main
-        task = loop.spawn(self._name, _run(main, sim), self._name)
+        self._task = loop.spawn(self._name, _run(self._main, sim), self._name)
         loop.processes[self._name] = self
-        task.add_done_callback(self._on_exit, context=loop.context_of("supervisor"))
+        self._task.add_done_callback(self._on_exit, context=loop.context_of("supervisor"))
 
     def crash(self, downtime: float) -> None:
         """End the process as `kill -9` does, and start it again after `downtime` seconds."""
@@ -174,6 +174,11 @@ class Instance:
         """End the process, as `sys.exit` does in any of its tasks."""
         self._ended_with(error)
 
+    def on_stop(self) -> None:
+        """End the process with the error of `asyncio.run`, unless its coroutine has returned meanwhile."""
+        if self._task is not None and not self._task.done():
+            self._ended_with(RuntimeError("Event loop stopped before Future completed."))
+
     def on_failure(self, error: BaseException) -> None:
         """Note an exception of a callback. The process continues, as under asyncio."""
         self._note_failure("a callback fails", error)
@@ -225,7 +230,8 @@ def failed_assertion(error: BaseException) -> str | None:
     return f"AssertionError: {str(error) or frame.line} ({os.path.relpath(frame.filename)}, line {frame.lineno})"
 
 
-async def _run(main: Main, sim: Sim) -> object:
+async def _run(app: Any, sim: Sim) -> object:
+    main: Main = cast("Any", app)().main if inspect.isclass(app) else app
     coroutine: object = main(sim)
     if not inspect.isawaitable(coroutine):
         raise TypeError(f"the application returned {coroutine!r} and no coroutine; write it with async def")

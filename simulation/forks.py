@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from odradek.simulation.result import Result
 
 Run = Callable[[], "Result"]
+real_exit = os._exit
+"""End of the process also during a run, which replaces it."""
 
 
 class _Child:
@@ -88,7 +90,7 @@ def _main(run: Run, results: Connection, parent: int) -> None:
     def end(problem: str) -> None:
         """End the process immediately, because the application can catch each exception."""
         results.send(problem)
-        os._exit(1)
+        real_exit(1)
 
     try:
         with steps_watched(end, CHECK_SECONDS):

@@ -28,6 +28,8 @@ T = TypeVar("T")
 LIBRARY: Final = sysconfig.get_path("stdlib")
 PACKAGE: Final = str(Path(__file__).parent)
 INSTALLED: Final = f"{os.sep}site-packages{os.sep}"
+PLAINTEXT: Final = "security_protocol=PLAINTEXT in the simulation"
+"""Remedy for TLS."""
 STEP: Final = SimLoop._run_once.__code__
 """Code below that of the application on the stack."""
 
@@ -104,6 +106,10 @@ class Process(Protocol):
         """Receive a SystemExit of any task or callback: the process ends."""
         ...
 
+    def on_stop(self) -> None:
+        """Receive the stop of the event loop by the process, after the callbacks that it has scheduled before."""
+        ...
+
     def on_failure(self, error: BaseException) -> None:
         """Receive an exception of a callback, which asyncio would log."""
         ...
@@ -134,6 +140,26 @@ class ApplicationLoop(SimLoop):
     def _check_closed(self) -> None:
         if not self.over:
             super()._check_closed()  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """Stop the run. In a process of the application, end the process."""
+        process = self.processes.get(NODE.get())
+        if process is None:
+            super().stop()
+        else:
+            self.call_soon(process.on_stop)
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Set the factory of the run. Its tasks have a reproducible hash, and a crash ends them."""
+        if NODE.get() != WORLD:
+            self.escape("a task factory", "the tasks of asyncio")
+        super().set_task_factory(factory)
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        context: Context | None = options.get("context")
+        if context is not None and NODE not in context and NODE.get() != WORLD:
+            context.run(NODE.set, NODE.get())  # a new context of the application: the task belongs to its process
+        return super()._make_task(loop, coro, **options)
 
     def create_future(self) -> asyncio.Future[Any]:
         return NumberedFuture(loop=self)
@@ -206,13 +232,37 @@ class ApplicationLoop(SimLoop):
 
     async def create_connection(self, *arguments: Any, **options: Any) -> Any:
         if options.get("ssl"):
-            self.escape("TLS", "security_protocol=PLAINTEXT in the simulation")
+            self.escape("TLS", PLAINTEXT)
         if options.get("sock") is not None:
             self.escape("a real socket", "a host and a port of the cluster")
         return await super().create_connection(*arguments, **options)
 
+    async def create_server(self, *arguments: Any, **options: Any) -> Any:
+        if options.get("ssl"):
+            self.escape("TLS", PLAINTEXT)
+        if options.get("sock") is not None:
+            self.escape("a real socket", "a host and a port")
+        return await super().create_server(*arguments, **options)
+
+    async def create_datagram_endpoint(self, *arguments: Any, **options: Any) -> Any:
+        if options.get("sock") is not None:
+            self.escape("a real socket", "a local or a remote address")
+        return await super().create_datagram_endpoint(*arguments, **options)
+
+    async def start_tls(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("TLS", PLAINTEXT)
+
     async def create_unix_connection(self, *arguments: Any, **options: Any) -> Any:
         self.escape("a Unix socket", "an object in memory in its place")
+
+    async def create_unix_server(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a Unix socket", "an object in memory in its place")
+
+    async def connect_read_pipe(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a pipe (connect_read_pipe)", "an object in memory in its place")
+
+    async def connect_write_pipe(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a pipe (connect_write_pipe)", "an object in memory in its place")
 
     def add_signal_handler(self, *arguments: Any) -> None:  # type: ignore[override]
         """Do nothing: a simulated process receives no signals."""
@@ -232,5 +282,26 @@ class ApplicationLoop(SimLoop):
     def add_writer(self, *arguments: Any) -> None:  # type: ignore[override]
         self.escape("a file descriptor (add_writer)", "asyncio's streams")
 
-    async def sock_connect(self, *arguments: Any) -> None:
+    async def connect_accepted_socket(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (connect_accepted_socket)", "asyncio.start_server")
+
+    async def sock_accept(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (sock_accept)", "asyncio.start_server")
+
+    async def sock_connect(self, *arguments: Any, **options: Any) -> None:
         self.escape("a real socket (sock_connect)", "asyncio.open_connection")
+
+    async def sock_recv(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (sock_recv)", "asyncio.open_connection")
+
+    async def sock_recv_into(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (sock_recv_into)", "asyncio.open_connection")
+
+    async def sock_recvfrom(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (sock_recvfrom)", "loop.create_datagram_endpoint")
+
+    async def sock_sendall(self, *arguments: Any, **options: Any) -> None:
+        self.escape("a real socket (sock_sendall)", "asyncio.open_connection")
+
+    async def sock_sendto(self, *arguments: Any, **options: Any) -> Any:
+        self.escape("a real socket (sock_sendto)", "loop.create_datagram_endpoint")

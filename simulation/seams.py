@@ -12,7 +12,9 @@ import multiprocessing.process
 import os
 import random
 import selectors
+import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,6 +32,7 @@ from unittest import mock
 import structlog
 
 from odradek.simulation.environment.clock import EPOCH_MS
+from odradek.simulation.environment.links import HOST_SUFFIX
 from odradek.simulation.environment.loop import NODE
 from odradek.simulation.errors import UnsuitableProcess
 from odradek.simulation.loop import ApplicationLoop
@@ -41,12 +44,18 @@ CONFLUENT: Final = "confluent_kafka"
 NODE_OF_IDS: Final = 0x020000000001
 """Hardware address in ids of uuid.uuid1."""
 NOT_OF_THE_APPLICATION: Final = sys.stdlib_module_names | {"odradek"}
+INCARNATIONS_MAX: Final = 10_000
+"""Incarnations of one instance whose process ids differ from those of the next instance."""
 LOG_CHARACTERS_MAX: Final = 300
 """Characters of a log record of structlog in an event."""
 RECORD_MODULES: Final = tuple(
     f"aiokafka.record.{name}" for name in ("default_records", "legacy_records", "memory_records", "util")
 )
 """Modules of aiokafka that define records in Python and import them as C extensions."""
+CHILD_PROCESSES: Final = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "execv", "execve")
+"""Functions of `os` that start a process, or replace this one."""
+SIGNALS: Final = ((os, "kill"), (os, "killpg"), (signal, "raise_signal"), (signal, "pthread_kill"))
+"""Functions that send a signal to a process, which can be this one."""
 real_time = time.time
 real_perf_counter = time.perf_counter
 real_seed = random.Random.seed
@@ -91,7 +100,7 @@ def seams(loop: ApplicationLoop, seed: int, note: Note) -> Iterator[None]:
         stack.enter_context(_records_of_aiokafka(here(wall, real_time)))
         stack.enter_context(_brokers_of_aiokafka())
         changed = {}
-        replacements = (*_sources(loop, seed, wall), *_own_tasks(loop), *_escapes(loop))
+        replacements = (*_sources(loop, seed, wall), *_own_process(loop), *_escapes(loop))
         for owner, name, ours in (*replacements, (structlog, "configure", _ignore)):
             real = getattr(owner, name)
             changed[id(real)] = (real, here(ours, real))
@@ -122,19 +131,36 @@ def _sources(loop: ApplicationLoop, seed: int, wall: Callable[[], float]) -> lis
     return [
         *((time, name, function) for name, function in time_functions(wall, loop.time).items()),
         (os, "urandom", rng.randbytes),
+        (os, "getrandom", lambda size, _flags=0: rng.randbytes(size)),
+        (ssl, "RAND_bytes", rng.randbytes),
         (random, "_urandom", rng.randbytes),
         (random.Random, "seed", seed_of_run),
         (random, "seed", partial(seed_of_run, _global_generator())),
     ]
 
 
-def _own_tasks(loop: ApplicationLoop) -> list[Replacement]:
-    """Return the replacements of asyncio.all_tasks: a process has no tasks of other processes on the loop."""
+def _own_process(loop: ApplicationLoop) -> list[Replacement]:
+    """Return the replacements of what differs between processes of the application: tasks, process id and host name."""
+    real_tasks, real_id, real_name = asyncio.all_tasks, os.getpid, socket.gethostname
 
-    def all_tasks(_: object = None) -> set[asyncio.Task[Any]]:
-        return set(loop.tasks_of(NODE.get()))
+    def all_tasks(other: asyncio.AbstractEventLoop | None = None) -> set[asyncio.Task[Any]]:
+        own = other is None or other is loop
+        return set(loop.tasks_of(NODE.get())) if own else real_tasks(other)
 
-    return [(module, "all_tasks", all_tasks) for module in (asyncio, asyncio.tasks)]
+    def process_id() -> int:
+        host, _, incarnation = NODE.get().rpartition(HOST_SUFFIX)
+        if NODE.get() not in loop.processes:
+            return real_id()
+        return int(host.rpartition("-")[2]) * INCARNATIONS_MAX + int(incarnation)
+
+    def host_name() -> str:
+        return _source() if NODE.get() in loop.processes else real_name()
+
+    return [
+        *((module, "all_tasks", all_tasks) for module in (asyncio, asyncio.tasks)),
+        (os, "getpid", process_id),
+        (socket, "gethostname", host_name),
+    ]
 
 
 def _escapes(loop: ApplicationLoop) -> list[Replacement]:
@@ -155,11 +181,13 @@ def _escapes(loop: ApplicationLoop) -> list[Replacement]:
         (threading.Thread, "start", thread),
         (_thread, "start_new_thread", thread),
         (subprocess.Popen, "__init__", process),
-        *((os, name, process) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
+        *((os, name, process) for name in CHILD_PROCESSES),
+        *((os, name, refused(f"os.{name}", "sys.exit")) for name in ("_exit", "abort")),
+        *((owner, name, refused(f"a signal ({name})", "sys.exit")) for owner, name in SIGNALS),
         (multiprocessing.process.BaseProcess, "start", process),
-        *((socket.socket, name, connection) for name in ("connect", "connect_ex", "sendto")),
+        *((socket.socket, name, connection) for name in ("connect", "connect_ex", "sendto", "sendmsg")),
         (socket.socket, "bind", refused("a real socket", "asyncio.start_server")),
-        *((socket, name, names) for name in ("getaddrinfo", "gethostbyname", "gethostbyaddr")),
+        *((socket, name, names) for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")),
         *((selector, "select", connection) for selector in (selectors.SelectSelector, selectors.DefaultSelector)),
         *(
             (owner, name, refused(f"{CONFLUENT}.{client}", "aiokafka"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Coroutine
@@ -18,9 +20,10 @@ import pytest
 import structlog
 from structlog import configure
 
-from odradek.simulation import Escaped, Result, run
+from odradek.simulation import Escaped, Fault, Result, run
 from odradek.simulation.environment.loop import TASKS_BEFORE_PRUNING
 from odradek.simulation.errors import RunFailed
+from odradek.simulation.faults import CRASH
 from odradek.simulation.forks import run_forked
 from odradek.simulation.loop import ApplicationLoop
 from odradek.simulation.setup import Setup
@@ -78,6 +81,110 @@ def test_process_has_its_own_tasks_and_exception_handler() -> None:
     assert result.state.reported("handled") == [ValueError]
     assert result.state.reported("others") == [True]
     assert texts(result).count("a callback fails: ValueError: invalid literal for int() with base 10: 'no number'") == 1
+
+
+@needs_hash_seed
+def test_task_with_a_new_context_ends_with_its_process() -> None:
+    async def beats(sim: Sim, ticks: list[int]) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            ticks.append(sim.incarnation)
+
+    ticks: list[int] = []
+
+    async def app(sim: Sim) -> None:
+        beating = None
+        if sim.incarnation == 1:
+            beating = asyncio.create_task(beats(sim, ticks), context=contextvars.Context())
+        await asyncio.sleep(3)
+        assert beating is None
+
+    assert run(app, brokers=1, faults=[Fault(CRASH, at=1.2, seconds=0.1)]).passed
+    assert ticks == [1, 1]
+
+
+@needs_hash_seed
+def test_stop_of_the_loop_ends_the_process_unless_its_coroutine_returns() -> None:
+    async def app(sim: Sim) -> None:
+        sim.record("start", sim.incarnation)
+        if sim.incarnation == 1:
+            asyncio.get_running_loop().call_soon(sim.record, "scheduled", 1)
+        asyncio.get_running_loop().stop()
+        if sim.incarnation == 1:
+            await asyncio.sleep(100)
+            sim.record("continued", sim.now())
+
+    result = run(app, brokers=1, faults=())
+    assert result.passed
+    assert result.state is not None
+    assert result.state.finished
+    assert [(report.kind, report.value) for report in result.state.reports] == [
+        ("start", 1),
+        ("scheduled", 1),
+        ("start", 2),
+    ]
+    assert "fails: RuntimeError: Event loop stopped before Future completed." in texts(result)
+
+
+@needs_hash_seed
+def test_other_event_loop_has_no_tasks_of_the_process() -> None:
+    async def app(sim: Sim) -> None:
+        loop = asyncio.new_event_loop()
+        sim.record("tasks", (len(asyncio.all_tasks(loop)), len(asyncio.all_tasks(asyncio.get_running_loop()))))
+        loop.close()
+
+    result = run(app, brokers=1, faults=())
+    assert result.state is not None
+    assert result.state.reported("tasks") == [(0, 1)]
+
+
+class _Identified:
+    """An application that reads its process id and the name of its host when it is created."""
+
+    def __init__(self) -> None:
+        self.created = os.getpid(), socket.gethostname()
+
+    async def main(self, sim: Sim) -> None:
+        sim.record("identity", self.created)
+        assert self.created == (os.getpid(), socket.gethostname())
+        if sim.incarnation == 1:
+            sys.exit(1)
+
+
+@needs_hash_seed
+def test_process_id_and_host_name_are_those_of_the_simulated_process() -> None:
+    result = run(_Identified, brokers=1, faults=(), instances=2)
+    assert result.passed
+    assert result.state is not None
+    identities = [report.value for report in sorted(result.state.reports, key=lambda report: report.instance)]
+    assert identities == [
+        (10_001, "application-1"),
+        (10_002, "application-1"),
+        (20_001, "application-2"),
+        (20_002, "application-2"),
+    ]
+
+
+class _FailsFirst:
+    """An application whose first two objects are not created."""
+
+    created = 0
+
+    def __init__(self) -> None:
+        _FailsFirst.created += 1
+        if _FailsFirst.created < 3:
+            raise ValueError("planted")
+
+    async def main(self, sim: Sim) -> None:
+        sim.record("start", sim.incarnation)
+
+
+@needs_hash_seed
+def test_class_of_an_application_that_fails_is_called_again_after_a_second() -> None:
+    result = run(_FailsFirst, brokers=1, faults=())
+    assert result.passed
+    assert result.state is not None
+    assert result.state.reported("start") == [3]
 
 
 @needs_hash_seed
@@ -174,6 +281,9 @@ class _Running:
     """A process of an application that must receive no report."""
 
     def on_system_exit(self, error: SystemExit) -> None:
+        raise NotImplementedError
+
+    def on_stop(self) -> None:
         raise NotImplementedError
 
     def on_failure(self, error: BaseException) -> None:

@@ -10,8 +10,11 @@ import pickle
 import random
 import secrets
 import selectors
+import signal
 import socket
+import ssl
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -127,6 +130,27 @@ class _OwnProducer(confluent_kafka.Producer):
     """A subclass, which a module has defined before the run."""
 
 
+async def _socket_of_a_server() -> None:
+    with socket.socket() as real:
+        await asyncio.start_server(print, sock=real)
+
+
+async def _socket_of_datagrams() -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as real:
+        await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, sock=real)
+
+
+async def _upgrade_to_tls() -> None:
+    _, writer = await asyncio.open_connection(await _address(), 9092)
+    await writer.start_tls(ssl.create_default_context())
+
+
+async def _address() -> str:
+    """Return the address of an own server."""
+    await asyncio.start_server(print, "0.0.0.0", 9092)
+    return "localhost"
+
+
 def _confluent() -> None:
     confluent_kafka.Producer({"bootstrap.servers": "localhost:9"})
 
@@ -155,6 +179,22 @@ def _selector() -> None:
         (lambda: time.sleep(1), "time.sleep"),
         (lambda: subprocess.run(["true"], check=False), "a child process"),
         (lambda: asyncio.get_running_loop().run_in_executor(None, print), "run_in_executor"),
+        (lambda: asyncio.start_unix_server(print, "path"), "a Unix socket"),
+        (_socket_of_a_server, "a real socket"),
+        (_socket_of_datagrams, "a real socket"),
+        (lambda: asyncio.start_server(print, port=1, ssl=ssl.create_default_context()), "TLS"),
+        (_upgrade_to_tls, "TLS"),
+        (
+            lambda: asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, sys.stdin),
+            r"a pipe \(connect_read_pipe",
+        ),
+        (lambda: asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, sys.stdout), "a pipe"),
+        (lambda: asyncio.get_running_loop().sock_recv(socket.socket(), 1), r"a real socket \(sock_recv"),
+        (lambda: asyncio.get_running_loop().set_task_factory(None), "a task factory"),
+        (lambda: os._exit(0), r"os\._exit"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), r"a signal \(kill"),
+        (lambda: signal.raise_signal(signal.SIGTERM), r"a signal \(raise_signal"),
+        (lambda: os.execv(sys.executable, [sys.executable]), "a child process"),
     ],
 )
 def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[], Any], named: str) -> None:
@@ -250,7 +290,13 @@ def test_slow_link_concerns_the_instance_that_the_fault_names() -> None:
 def test_ids_and_random_numbers_come_from_the_seed() -> None:
     async def app(sim: Sim) -> None:
         random.seed()
-        numbers = (random.random(), Random().random(), random.SystemRandom().random(), secrets.token_hex())
+        numbers: tuple[object, ...] = (
+            random.random(),
+            Random().random(),
+            random.SystemRandom().random(),
+            secrets.token_hex(),
+        )
+        numbers += (os.getrandom(4), ssl.RAND_bytes(4))
         sim.record("id", (uuid.uuid4().hex, uuid.uuid1().hex, os.urandom(4), sim.random.random(), *numbers))
 
     first, again, other = (run(app, seed=seed, brokers=1, faults=()) for seed in (1, 1, 2))

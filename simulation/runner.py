@@ -144,6 +144,7 @@ class _Run:
         self._cluster = SimulatedCluster(self.loop, rng, brokers, settings, self._note)
         self._shared = Shared(self.loop, seed, self._cluster.bootstrap, self._note)
         self._instances = [Instance(self._shared, app, number) for number in range(1, instances + 1)]
+        self.loop.network.unframed_hosts = frozenset(instance.host for instance in self._instances)
         self._injector = Injector(self.loop, self._cluster, self._instances, self._note)
 
     def execute(self) -> tuple[list[str], State | None]:

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.simulation.environment.datagrams import DOUBLE_PROBABILITY, LOSS_PROBABILITY, Address, SimDatagrams
-from odradek.simulation.environment.links import CLIENTS, Links, host_of
+from odradek.simulation.environment.links import CLIENTS, HOSTILE, Links, host_of
 from odradek.simulation.environment.transport import FakeSocket, Pipe, SimServer, SimTransport
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class Network:
         self.rng = rng
         self.latency = latency or Latency()
         self.framed = framed
+        self.unframed_hosts: frozenset[str] = frozenset()
+        """Hosts of an application. Its connections between them can have any protocol, without Kafka's frames."""
         self.faults: list[FrameFault] = []
         self.blocked_until = 0.0
         self.links = Links()
@@ -111,10 +113,14 @@ class Network:
         assert self._loop is not None
         return self._loop
 
+    def is_framed(self, link: tuple[str, str]) -> bool:
+        """Return True if connections on this link have frames of Kafka's protocol."""
+        return self.framed and HOSTILE not in link and not self.unframed_hosts.issuperset(link)
+
     # ---- listening and connecting -----------------------------------------------------------------------------------
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], hosts: list[str], port: int) -> SimServer:
-        """Start a listener. All interfaces of a simulated host are its host name."""
+        """Start a listener. All interfaces of a simulated host are its host name, also its loopback."""
         port = port or next(self._ports)
         hosts = [self._own_name(host) for host in hosts]
         server = SimServer(self, factory, copy_context(), [(host, port) for host in hosts])
@@ -125,10 +131,10 @@ class Network:
         return server
 
     def _own_name(self, host: str) -> str:
+        if host not in (*LOOPBACK, *ANY_HOST):
+            return host
         current = self._current_host()
-        if host in LOOPBACK or (host in ANY_HOST and current == CLIENTS):
-            return ""
-        return current if host in ANY_HOST else host
+        return "" if current == CLIENTS else current
 
     @staticmethod
     def _current_host() -> str:

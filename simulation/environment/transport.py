@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.simulation.environment.links import HOSTILE
-
 if TYPE_CHECKING:
     from odradek.simulation.environment.loop import SimLoop
     from odradek.simulation.environment.network import Network
@@ -93,7 +91,7 @@ class SimServer(asyncio.AbstractServer):
 class Pipe:
     """One direction of a connection.
 
-    With framing, faults apply to whole frames. Data may arrive in several segments.
+    On a framed link, faults apply to whole frames of Kafka's protocol. Data may arrive in several segments.
     """
 
     def __init__(
@@ -105,6 +103,7 @@ class Pipe:
         self.connection = connection
         self.link = link
         self.is_request = is_request
+        self._framed = network.is_framed(link)
         self.half_open = False
         """True if the receiving end lost power without closing the connection."""
         self._flight: deque[bytes | None] = deque()
@@ -126,7 +125,7 @@ class Pipe:
     def send(self, data: bytes) -> None:
         if self.broken:
             return
-        if not self.network.framed or HOSTILE in self.link:
+        if not self._framed:
             self._travel(data)
             return
         self._partial += data

@@ -165,6 +165,21 @@ def test_process_id_and_host_name_are_those_of_the_simulated_process() -> None:
     ]
 
 
+@needs_hash_seed
+@pytest.mark.parametrize("interface", ["127.0.0.1", "0.0.0.0"])
+def test_each_instance_reaches_its_own_server_at_the_same_port(interface: str) -> None:
+    async def app(sim: Sim) -> None:
+        async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"%d\n" % sim.instance)
+
+        await asyncio.start_server(respond, interface, 8080)
+        await asyncio.sleep(1)
+        reader, _ = await asyncio.open_connection("localhost", 8080)
+        assert await reader.readline() == b"%d\n" % sim.instance
+
+    assert run(app, brokers=1, faults=(), instances=2).passed
+
+
 class _FailsFirst:
     """An application whose first two objects are not created."""
 

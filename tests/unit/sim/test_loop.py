@@ -357,10 +357,10 @@ def test_detached_node_sends_nothing_and_its_peer_receives_a_reset() -> None:
     context = loop.context_of("node#1")
 
     async def listen() -> None:
-        await loop.create_server(lambda: server, "127.0.0.1", 9000)
+        await loop.create_server(lambda: server, "0.0.0.0", 9000)
 
     loop.run_until_complete(loop.create_task(listen(), context=context))
-    _, client = loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+    _, client = loop.run_until_complete(loop.create_connection(Recorder, "node", 9000))
     assert isinstance(client, Recorder)
     settle(loop, 1)
     loop.network.detach_node("node#1")
@@ -370,7 +370,7 @@ def test_detached_node_sends_nothing_and_its_peer_receives_a_reset() -> None:
     assert (client.received, server.lost) == (b"", "connected")
     assert isinstance(client.lost, ConnectionResetError)
     with pytest.raises(ConnectionRefusedError):
-        loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+        loop.run_until_complete(loop.create_connection(Recorder, "node", 9000))
 
 
 def test_trace_hash_depends_on_every_line() -> None:

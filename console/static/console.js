@@ -35,6 +35,11 @@
     next.scrollIntoView({ block: "nearest" });
   }
   const follow = (selector) => document.querySelector(selector)?.click();
+  // A page without updates is loaded again: by GET, also after a form.
+  function update() {
+    if (document.getElementById("live")) document.body.dispatchEvent(new Event("refresh"));
+    else location.assign(location.pathname + location.search);
+  }
   const KEYS = {
     "/": () => document.querySelector("[data-search]")?.focus(),
     "?": () => help.showModal(),
@@ -42,7 +47,7 @@
     k: () => moveRow(-1),
     n: () => follow("a[rel=next]"),
     p: () => follow("a[rel=prev]"),
-    r: () => document.body.dispatchEvent(new Event("refresh")),
+    r: update,
     t: switchTheme,
   };
   let afterG = false;

@@ -45,6 +45,16 @@ def test_a_record_opens_with_its_headers(browser: Browser) -> None:
     assert "shop" in browser.text("main")
 
 
+def test_the_key_r_loads_the_records_again(browser: Browser) -> None:
+    browser.open(f"/topics/{PAYMENTS}/records?partition={COMMITTED}")
+    browser.script("document.querySelector('table.records').setAttribute('data-before', '')")
+    browser.press("r")
+    browser.wait(
+        lambda: browser.count("table.records") == 1 and browser.count("table.records[data-before]") == 0,
+        "the page again",
+    )
+
+
 def test_picture_of_records(browser: Browser, picture: Callable[[str], None]) -> None:
     browser.open(f"/topics/{PAYMENTS}/records?key=account-3")  # has all three states
     picture("records")

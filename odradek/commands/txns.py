@@ -135,8 +135,8 @@ def blocking(
     knows the transaction, so that it does not time out: end it with odradek txns
     abort. The condition [bold]in doubt[/bold] means that it takes part in a
     two-phase commit: its owner ends it, and no time-out aborts it. The condition
-    [bold]unknown[/bold] means that a broker did not respond, or that the user may not
-    describe all transactional ids.
+    [bold]unknown[/bold] means that a broker did not respond, or that the user
+    may not describe all transactional ids.
 
     Example:
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[], "Result"]
 real_exit = os._exit
-"""End of the process also during a run, which replaces it."""
+"""`os._exit` of Python. During a run, `odradek.simulation.seams` replaces it."""
 
 
 class _Child:

@@ -45,7 +45,7 @@ NODE_OF_IDS: Final = 0x020000000001
 """Hardware address in ids of uuid.uuid1."""
 NOT_OF_THE_APPLICATION: Final = sys.stdlib_module_names | {"odradek"}
 INCARNATIONS_MAX: Final = 10_000
-"""Incarnations of one instance whose process ids differ from those of the next instance."""
+"""Maximum incarnations per instance in process ids. Incarnation 3 of instance 2 has the process id 20,003."""
 LOG_CHARACTERS_MAX: Final = 300
 """Characters of a log record of structlog in an event."""
 RECORD_MODULES: Final = tuple(

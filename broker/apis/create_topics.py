@@ -94,7 +94,7 @@ def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dic
 
 
 def _may_create_all(context: QuorumRequestContext, names: Sequence[str]) -> bool:
-    """Return True if the client needs no permission for single topics: for example, a node that creates topics."""
+    """Return True if the client may create any topic: by CREATE on the cluster, or as a node."""
     if context.permits_on_cluster(AclOperation.CREATE):
         return context.allowed_on_cluster(AclOperation.CREATE, about=names)
     return context.is_node and context.allowed_change_of_cluster(AclOperation.CLUSTER_ACTION, names)

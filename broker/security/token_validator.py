@@ -59,8 +59,8 @@ class _UnusableKey(Exception):
 def parse_jwks(document: bytes) -> KeySet:
     """Return the keys of a JWKS document. Raise ValueError if it has no usable one.
 
-    An unusable key makes no other key unusable (RFC 7517, section 5). Otherwise, the addition of such a key would
-    prevent that added keys become known, and that removed ones become unknown.
+    An unusable key makes no other key unusable (RFC 7517, section 5). If it failed the whole document, keys that the
+    provider removes would stay trusted, and keys that it adds would stay unknown.
     """
     try:
         parsed = json.loads(document)

@@ -165,9 +165,10 @@ async def read_group(cluster: Cluster, group: str) -> GroupPage:
 
 
 async def _may_exist(cluster: Cluster, group: str) -> bool:
-    """Return False if a FindCoordinator request for a group would create `__consumer_offsets`.
+    """Return False if a group certainly does not exist.
 
-    A user that may describe the group alone does not learn whether the topic exists. The list of groups has the group.
+    Then the caller sends no FindCoordinator request, which can create `__consumer_offsets`. A user that may not
+    describe this topic does not learn whether it exists. For this user, the list of groups decides.
     """
     try:
         return await read_internal_topic(cluster, CONSUMER_OFFSETS) is not None

@@ -26,7 +26,7 @@ SCRAPE_BYTES_MAX: Final = 16 * 2**20
 """Maximum size of a scrape in bytes. A broker has at most about 2 MiB: the number of its rows is bounded."""
 
 METRICS_PATH: Final = "/metrics"
-"""Path of an address that has none. A broker has no other one."""
+"""Path that is requested if an address has none. Brokers of Odradek serve their metrics there."""
 
 
 class Scraper:

@@ -27,7 +27,7 @@ ROW_INCHES: Final = 0.32
 BARS_MAX: Final = 20
 """Maximum bars of a chart. The tables of the report have more rows."""
 LABEL_END: Final = 24
-"""Characters at the begin and at the end of a long name that its label has. Longer labels leave no space for bars."""
+"""Characters that the label of a long name has from each of its ends. Longer labels leave no space for bars."""
 
 
 class Chart(NamedTuple):

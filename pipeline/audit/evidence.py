@@ -71,7 +71,7 @@ class LogRange(NamedTuple):
         compacted_below: Offset below which compaction may have removed batches; 0 if it never ran.
         judged_below: Offset from which on the batches may be newer than the transitions that were read.
         batches: Number of batches.
-        latest_ms: Highest timestamp that a broker has set, or -1. Those of clients can be of any time.
+        latest_ms: Highest timestamp that a broker has set, or -1. Timestamps of clients are not counted.
         first_marker_ms: Timestamp of the first marker, which its leader has set; -1 if there is no marker.
         defect: Description of a damaged batch at `end`, where the audit stopped, or an empty string.
     """

@@ -81,7 +81,7 @@ class GroupEvidence:
     late: list[dict[str, Any]] = field(default_factory=list)
     """Proxy events about late OffsetCommit and TxnOffsetCommit requests."""
     exposed: dict[int, None] = field(default_factory=dict)
-    """Transactions that a late request of the classic protocol may have ended or added offsets to, and its own one."""
+    """Transactions that sent a late request of the classic protocol, or that it may have ended or added offsets to."""
     clock: float = 0.0
     """Wall-clock time minus monotonic time, in seconds."""
     counters: Counter[str] = field(default_factory=Counter)

@@ -284,7 +284,7 @@ class Proxy:
             await unblocked.wait()
 
     def note_late(self, connection: ProxiedConnection, requests: list[PendingRequest]) -> None:
-        """Record late requests: their times of arrival here, and the time spans in which they were in flight.
+        """Record late requests: when each arrived at the proxy, and the span in which its broker may have received it.
 
         The span begins when the proxy learns that the client has left: for a held request, after the request was
         forwarded. So the transaction that sent the request can have ended before the span:

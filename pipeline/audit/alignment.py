@@ -107,20 +107,26 @@ def align(
         may_lack_found: The first markers may have been removed from the log.
         may_lack_expected: The first decisions may have been removed from the log.
     """
-    exact = _in_order(expected, found)
-    if exact is not None:
-        return exact
+    for by_time in (True, False):
+        exact = _in_order(expected, found, by_time=by_time)
+        if exact is not None:
+            return exact
     if not (may_lack_found or may_lack_expected) and abs(len(expected) - len(found)) > BAND_MAX:
         return _from_the_end(expected, found, may_lack_found, may_lack_expected)
     return _Table(expected, found, may_lack_found, may_lack_expected).pairs()
 
 
-def _in_order(expected: Sequence[Expected], found: Sequence[Found]) -> list[Pair] | None:
-    """Return the match without a violation in which each marker belongs to the next decision; None if it fails."""
+def _in_order(expected: Sequence[Expected], found: Sequence[Found], *, by_time: bool) -> list[Pair] | None:
+    """Return the match without a violation in which each marker belongs to the next decision; None if it fails.
+
+    With `by_time`, a marker that may be a second copy belongs to the next decision only if its time does not show that
+    it repeats the last one. Otherwise the match would fail where the kind of the decisions changes next.
+    """
     pairs: list[Pair] = []
     next_expected = 0
     for index, marker in enumerate(found):
-        if next_expected < len(expected) and _fit(expected[next_expected], marker) is Fit.MATCH:
+        is_next = next_expected < len(expected) and _fit(expected[next_expected], marker) is Fit.MATCH
+        if is_next and not (by_time and _repeats_by_time(expected, next_expected, found, index)):
             pairs.append(Pair(next_expected, index, Fit.MATCH))
             next_expected += 1
         elif _repeats(found, index):
@@ -240,6 +246,14 @@ def _repeats(found: Sequence[Found], index: int) -> bool:
     """Return True if the marker may be a second copy: a coordinator sends markers again after a failure."""
     marker, before = found[index], found[index - 1]
     return index > 0 and marker[:2] == before[:2] and marker.data_epoch is None
+
+
+def _repeats_by_time(expected: Sequence[Expected], next_expected: int, found: Sequence[Found], index: int) -> bool:
+    """Return True if the marker may be a second copy, and its time is closer to the last decision than to the next."""
+    if next_expected == 0 or not _repeats(found, index):
+        return False
+    last, following = (_distance_ms(expected[each], found[index]) for each in (next_expected - 1, next_expected))
+    return last < following
 
 
 def _extra(found: Sequence[Found], index: int, may_lack_expected: bool) -> tuple[Fit, int]:

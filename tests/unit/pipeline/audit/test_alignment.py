@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.pipeline.audit import alignment
 from odradek.pipeline.audit.alignment import BAND_MAX, Expected, Fit, Found, Pair, align
+
+if TYPE_CHECKING:
+    import pytest
 
 VIOLATIONS = {Fit.MISSING, Fit.WRONG_KIND, Fit.WRONG_EPOCH, Fit.UNEXPECTED}
 
@@ -70,6 +75,16 @@ def test_removed_marker_is_found_by_time(kinds: list[bool], data: st.DataObject)
     del found[removed]
     pairs = align(expected, found, may_lack_found=False, may_lack_expected=False)
     assert [pair for pair in pairs if pair.fit is not Fit.MATCH] == [Pair(removed, None, Fit.MISSING)]
+
+
+def test_repeated_marker_is_found_by_time_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes 65 steps per decision. A log with one repeated marker has tens of thousands of decisions."""
+    monkeypatch.setattr(alignment, "_Table", None)
+    expected = decisions(True, True, True, False, True)
+    found = markers(expected)
+    found.insert(1, found[0]._replace(timestamp_ms=found[0].timestamp_ms + 1, data_epoch=None))
+    pairs = align(expected, found, may_lack_found=False, may_lack_expected=False)
+    assert [pair for pair in pairs if pair.fit is not Fit.MATCH] == [Pair(None, 1, Fit.REPEATED)]
 
 
 @given(st.lists(st.booleans(), min_size=60, max_size=120), st.integers(1, 59))

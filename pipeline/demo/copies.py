@@ -25,7 +25,7 @@ BATCHES: Final = 24
 """Minimum micro-batches of the copies: enough for all kills of the driver."""
 REST_BATCHES: Final = 4
 """Batches of the last run, if it had to copy all flights. No fault is left, so the batches are large."""
-TRIGGER: Final = "5 seconds"
+TRIGGER: Final = "10 seconds"
 """Minimum interval of the micro-batches. Each one costs seconds of CPU time, and the producer needs the same cores."""
 STEPS: Final = tuple(step.name for step in SINK_STEPS["txn"])
 """Names of the steps of a batch."""

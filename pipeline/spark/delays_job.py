@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TRIGGER = "2 seconds"
-"""Interval of the micro-batches of both queries."""
+TRIGGER = "8 seconds"
+"""Interval of the micro-batches of both queries. Each one costs CPU time, however few rows it has."""
 ISOLATION = "read_committed"
 
 

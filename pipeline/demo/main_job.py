@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.flights.plan import BrokerKill, Kill
 
-FLIGHT_PARTITIONS = 6
+FLIGHT_PARTITIONS = 4
 """Partitions of the flights topic."""
 COPY_PARTITIONS = 4
 """Partitions of the topic with the copies of the exactly-once sink."""

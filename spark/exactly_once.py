@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import ClientError, Fenced
 from odradek.spark import ledger, resolution, transaction
+from odradek.spark.blocking import run
 from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkInUse
 from odradek.spark.ledger import LedgerEntry
 from odradek.spark.options import Mode
@@ -127,7 +127,7 @@ def _repeated(
     key = sink.bootstrap, sink.sink, batch.run_id
     session = _sessions.get(key) if keep_session else None
     if session is None:
-        session = asyncio.run(_opened(sink, batch))
+        session = run(_opened(sink, batch))
     if keep_session:
         _sessions.pop(key, None)
         _sessions[key] = session
@@ -155,7 +155,7 @@ def _attempt(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, session
 
     A batch whose commit had no response is not written twice: the next attempt reads the ledger first.
     """
-    started = asyncio.run(_begun(sink, session, batch, is_first=is_first))
+    started = run(_begun(sink, session, batch, is_first=is_first))
     if started is None:
         return
     identity, counts = started
@@ -164,11 +164,11 @@ def _attempt(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, session
         outcome = job(identity, counts)
         on_step(Step.WRITTEN)
         raise_failure(outcome.failures)
-        asyncio.run(_finished(sink, session, outcome, batch, on_step))
+        run(_finished(sink, session, outcome, batch, on_step))
     except Fenced:
         raise
     except Exception as error:
-        asyncio.run(_aborted(sink, session))
+        run(_aborted(sink, session))
         if isinstance(error, ClientError):
             raise Doubtful(str(error)) from error
         raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from odradek.client import ClientError, Fenced, PreparedTransaction
 from odradek.spark import resolution, transaction
+from odradek.spark.blocking import run
 from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput
 from odradek.spark.exactly_once import Step, ignore, is_visible, partition_counts, raise_failure, repeated
 from odradek.spark.ledger import NO_BATCH, TASKS_MAX, LedgerEntry
@@ -65,7 +65,7 @@ def resolve_sink(options: Mapping[str, str]) -> tuple[int, int]:
             await resolution.require_none_open(cluster, sink)
             return session.committed, session.aborted
 
-    return asyncio.run(resolve(sink_options(options)))
+    return run(resolve(sink_options(options)))
 
 
 def _attempt(
@@ -75,7 +75,7 @@ def _attempt(
 
     An exception aborts the transactions of the tasks, unless the batch is decided.
     """
-    started = asyncio.run(_begun(sink, session, batch, is_first=is_first))
+    started = run(_begun(sink, session, batch, is_first=is_first))
     if started is None:
         return True
     identities, counts = started
@@ -88,14 +88,14 @@ def _attempt(
             raise InvalidInput(f"{problem}; reduce them by df.coalesce({TASKS_MAX}), or use mode txn")
         session.wanted_tasks = max(session.wanted_tasks, reports.needed)
         if reports.needed > len(identities):
-            asyncio.run(_aborted(sink, session))
+            run(_aborted(sink, session))
             return False
         on_step(Step.WRITTEN)
-        asyncio.run(_finished(sink, session, identities, reports, batch, on_step))
+        run(_finished(sink, session, identities, reports, batch, on_step))
     except (BatchFailed, Fenced):
         raise
     except Exception as error:
-        asyncio.run(_aborted(sink, session))
+        run(_aborted(sink, session))
         if isinstance(error, ClientError):
             raise Doubtful(str(error)) from error
         raise

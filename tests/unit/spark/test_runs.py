@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -99,6 +100,17 @@ def test_failed_batch_is_named_with_its_attempts(batch_id: int | None, message: 
     with pytest.raises(BatchFailed) as failed:
         repeated(attempt, SINK, Batch(batch_id, None, "run"), ignore)
     assert str(failed.value) == message
+
+
+def test_batch_can_be_written_in_a_notebook_whose_thread_runs_an_event_loop() -> None:
+    """Jupyter runs the cells of a notebook in a coroutine, which `asyncio.run` does not allow in the same thread."""
+    written = []
+
+    async def cell() -> None:
+        repeated(lambda session, **_: written.append(session.identity), SINK, Batch(0, None, "run"), ignore)
+
+    asyncio.run(cell())
+    assert written == [ProducerIdentity("spark.s", 1, 0)]
 
 
 def test_query_that_spark_does_not_list_is_refused() -> None:

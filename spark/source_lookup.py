@@ -95,7 +95,9 @@ async def batch_ranges(cluster: Cluster, options: SourceOptions, start: Bound, e
         wanted = lookup(end, partitions)
         if not isinstance(end, ByOffset):
             found = await offsets_of_partitions(cluster, wanted.timestamps, options.isolation)
-            last = latest | {key: offset for key, offset in found.items() if key not in unmatched(wanted, found)}
+            matched = found.keys() - unmatched(wanted, found).keys()
+            # A record that was added after the look-up of `latest` may match. All records before `latest` are older.
+            last = latest | {key: min(found[key], latest[key]) for key in matched}
         else:
             last = latest | wanted.exact
     plan = batch_plan(first.offsets, last, latest)

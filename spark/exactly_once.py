@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client import ClientError, Fenced
 from odradek.spark import ledger, resolution, transaction
 from odradek.spark.blocking import run
-from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkInUse
+from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkError, SinkInUse
 from odradek.spark.ledger import LedgerEntry
 from odradek.spark.options import Mode
 from odradek.spark.outcome import Failure
@@ -114,9 +114,10 @@ def repeated(
     try:
         _repeated(attempt, sink, batch, on_step, keep_session=keep_session)
     except Fenced as error:
+        other = run(_other_run(sink, batch, _sessions.get(key)))
         if batch.query_id is None:
             _sessions.pop(key, None)  # a later call is a new run; a fenced query must not fence its successor
-        raise transaction.in_use(sink) from error
+        raise transaction.in_use(sink, other) from error
     finally:
         del _busy[key]
 
@@ -184,6 +185,22 @@ async def _opened(sink: SinkOptions, batch: Batch) -> Session:
             last = await transaction.read_ledger(cluster, sink, require_stable=False)
             ledger.is_written(last, batch.batch_id, batch.query_id, batch.plan)
         return await transaction.open_session(cluster, sink)
+
+
+async def _other_run(sink: SinkOptions, batch: Batch, session: Session | None) -> LedgerEntry | None:
+    """Return the ledger entry that another run wrote after the last one that this run knows. Return None without one.
+
+    It is for a message alone, so a ledger that cannot be read is no error.
+    """
+    if batch.batch_id is None:
+        return None
+    try:
+        async with transaction.connection(sink) as cluster:
+            last = await transaction.read_ledger(cluster, sink, require_stable=False)
+    except (ClientError, SinkError):
+        return None
+    known = batch.batch_id - 1 if session is None or session.last_batch is None else session.last_batch
+    return last if last is not None and last.run_id != batch.run_id and last.batch_id > known else None
 
 
 async def _begun(

@@ -145,12 +145,18 @@ async def renew(cluster: Cluster, options: SinkOptions, session: Session) -> Non
     session.state = SessionState.UNUSED
 
 
-def in_use(options: SinkOptions) -> SinkInUse:
-    """Return the exception for a fenced transaction."""
+def in_use(options: SinkOptions, other: LedgerEntry | None) -> SinkInUse:
+    """Return the exception for a fenced transaction. `other` is the ledger entry of the run that fenced it."""
+    if other is None:
+        return SinkInUse(
+            f"another query uses the sink name {options.sink} and has fenced this query, or a transaction exceeded "
+            f"kafka.transaction.timeout.ms ({options.transaction_timeout_ms}); "
+            "each running query needs a sink name of its own"
+        )
+    owner = "outside of a streaming query" if other.query_id is None else f"of query {other.query_id}"
     return SinkInUse(
-        f"another query uses the sink name {options.sink} and has fenced this query, or a transaction exceeded "
-        f"kafka.transaction.timeout.ms ({options.transaction_timeout_ms}); "
-        "each running query needs a sink name of its own"
+        f"run {other.run_id} {owner} uses the sink name {options.sink}, wrote batch {other.batch_id}, and has fenced "
+        "this query; each running query needs a sink name of its own"
     )
 
 

@@ -78,10 +78,23 @@ def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: SinkR
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
     rig.write(1, rows_of(10, 10, rig.topic), "run-b")
     for _ in range(2):
-        with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
+        with pytest.raises(SinkInUse, match=f"run run-b of query query uses the sink name {rig.topic}, wrote batch 1"):
             rig.write(2, rows_of(20, 10, rig.topic), "run-a")
     rig.write(2, rows_of(20, 10, rig.topic), "run-c")
     assert rig.visible() == [b"%06d" % number for number in range(30)]
+
+
+def test_driver_that_a_run_without_a_batch_fenced_is_refused_without_the_name_of_an_earlier_run(rig: SinkRig) -> None:
+    rig.write(0, rows_of(0, 10, rig.topic), "run-0")
+
+    def on_step(step: Step) -> None:
+        if step is Step.WRITTEN:
+            with pytest.raises(Killed):
+                rig.write(1, rows_of(10, 10, rig.topic), "run-b", Step.OPENED)
+
+    job = rig.job(rows_of(10, 10, rig.topic))
+    with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic} and has fenced this query, or"):
+        write_exactly_once(job, rig.options(), Batch(1, "query", "run-a"), on_step)
 
 
 def test_refused_query_does_not_fence_the_running_one(rig: SinkRig) -> None:

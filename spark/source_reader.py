@@ -165,7 +165,7 @@ class SourceStreamReader(DataSourceStreamReader):
             latest = self._target if self._target is not None else await self._ends(cluster, start or self._known)
             self._latest = end = latest
             if self._first_end is None:
-                if self._initial is not None:
+                if self._initial is not None and self._planned_end is None:  # the first batch is not planned yet
                     end = end | {key: self._initial.offsets[key] for key in self._initial.floating if key in end}
                 self._first_end = end
             if start is None or not self._options.limits or type(limit).__name__ == "ReadAllAvailable":

@@ -12,7 +12,7 @@ from odradek.client import LATEST, TopicPartition
 from odradek.spark import source_reader
 from odradek.spark.errors import DataLoss
 from odradek.spark.source_lookup import Resolved
-from odradek.spark.source_options import Everywhere, source_options
+from odradek.spark.source_options import AtTimestamp, Everywhere, source_options
 from odradek.spark.source_reader import SourceStreamReader
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class FakeLog:
     async def start_of(self, cluster: object, options: object, bound: object, partitions: object) -> Resolved:
         if bound == Everywhere(LATEST):
             return Resolved(dict(self.ends[0]), frozenset(self.ends[0]))
-        return Resolved({key: self.begins.get(key, 0) for key in self.ends[0]}, frozenset())
+        floating = self.ends[0] if isinstance(bound, AtTimestamp) else ()
+        return Resolved({key: self.begins.get(key, 0) for key in self.ends[0]}, frozenset(floating))
 
 
 def reader(**options: str) -> SourceStreamReader:
@@ -176,3 +177,13 @@ def test_available_now_ends_where_the_log_ended_at_its_start(monkeypatch: pytest
     assert stream.latestOffset(start, object()) == {"t": {"0": 5}}
     assert stream.latestOffset({"t": {"0": 5}}, object()) == {"t": {"0": 5}}
     assert stream.reportLatestOffset() == {"t": {"0": 5}}
+
+
+def test_available_now_reads_to_its_end_after_a_repeated_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run planned the first batch from a start timestamp, which is empty, and did not complete it."""
+    FakeLog([{T0: 9}], {T0: 3}).install(monkeypatch)
+    stream = reader(startingTimestamp="1700000000000")
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    assert stream.partitions(start, {"t": {"0": 3}}) == []
+    assert stream.latestOffset({"t": {"0": 3}}, ReadAllAvailable()) == {"t": {"0": 9}}

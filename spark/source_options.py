@@ -193,6 +193,9 @@ def check_batch(options: SourceOptions) -> tuple[Bound, Bound]:
         raise InvalidInput("option startingOffsets: a batch query cannot begin at the latest offset")
     if EARLIEST in _values(end):
         raise InvalidInput("option endingOffsets: a batch query cannot end at the earliest offset")
+    if isinstance(start, AtTimestamp) and isinstance(end, AtTimestamp) and start.timestamp > end.timestamp:
+        problem = f"option startingTimestamp: {start.timestamp} is after endingTimestamp {end.timestamp}"
+        raise InvalidInput(f"{problem}; exchange them")
     for kind in (ByOffset, ByTimestamp):
         if isinstance(start, kind) and isinstance(end, kind):
             first, last = _by_partition(start), _by_partition(end)

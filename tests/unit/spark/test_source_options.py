@@ -131,6 +131,10 @@ def test_invalid_pattern_is_refused(pattern: str) -> None:
             {"startingOffsetsByTimestamp": '{"t": {"0": 5}}', "endingOffsetsByTimestamp": '{"t": {"0": 3}}'},
             "t-0 begins at 5, after its end 3",
         ),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "3"},
+            "option startingTimestamp: 5 is after endingTimestamp 3; exchange them",
+        ),
     ],
 )
 def test_batch_query_with_bounds_that_exclude_each_other_is_refused(changed: dict[str, str], message: str) -> None:

@@ -60,8 +60,7 @@ class OdradekDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the source. Raise InvalidInput if an option is invalid."""
-        fields = layout_of(source_options(dict(self.options))).fields
-        return ", ".join(f"{name} {kind}" for name, kind in fields.items())
+        return layout_of(source_options(dict(self.options))).ddl
 
     def reader(self, schema: StructType) -> SourceReader:
         """Return the reader of a batch query."""

@@ -109,6 +109,13 @@ class Layout(NamedTuple):
         """Names and types of all columns."""
         return {**COLUMNS, **(HEADERS if self.headers else {}), **(TRANSACTIONS if self.transactions else {})}
 
+    @property
+    def ddl(self) -> str:
+        """Columns in the syntax of SQL. There, the meaning of `timestamp` depends on `spark.sql.timestampType`."""
+        return ", ".join(
+            f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}" for name, kind in self.fields.items()
+        )
+
 
 def columns(
     batches: Sequence[Batch], partition: TopicPartition, layout: Layout, start: int, end: int

@@ -100,6 +100,20 @@ def test_all_columns_are_those_of_the_stock_source(spark: SparkSession, topics: 
     assert len(both(spark, topics, subscribe=topic)) == 300
 
 
+def test_timestamp_has_the_type_of_the_stock_source_if_the_session_has_another_default(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic = topics.new()
+    topics.write(topic, numbered(3), timestamp=1_600_000_000_000)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        table = source(spark, topics, "odradek", subscribe=topic)
+        assert table.schema["timestamp"].dataType.simpleString() == "timestamp"
+        assert len(both(spark, topics, subscribe=topic)) == 3
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_aborted_transactions_and_markers_are_no_rows(spark: SparkSession, topics: Topics) -> None:
     topic = topics.new()
     layout = topics.layout(topic, "C2 A5 N3 C2 A3")

@@ -64,6 +64,11 @@ def rows(batches: Sequence[Batch], layout: Layout, start: int = 0, end: int = EV
     return found
 
 
+def test_type_of_timestamp_does_not_depend_on_the_session() -> None:
+    """With spark.sql.timestampType = TIMESTAMP_NTZ, SQL takes `timestamp` for a type without a time zone."""
+    assert "timestamp timestamp_ltz" in Layout(headers=False, transactions=False).ddl
+
+
 @pytest.mark.parametrize("transactions", [True, False])
 def test_types_are_those_that_spark_expects(transactions: bool) -> None:
     """pyspark 4.3 refuses Arrow batches with other types."""

@@ -13,7 +13,7 @@ from odradek.client import ClientError, Cluster, TopicPartition
 from odradek.spark.outcome import Failure, WrittenPartition, failure_of
 from odradek.spark.records import target_of
 from odradek.spark.task_transactions import TaskReports
-from odradek.spark.tasks import current_task, failure_note, partition_counts, rows_of, unknown_topics
+from odradek.spark.tasks import current_task, drain, failure_note, partition_counts, rows_of, unknown_topics
 from odradek.spark.writer import Writer
 
 if TYPE_CHECKING:
@@ -33,19 +33,18 @@ def write_own(
     """Write the rows of this task in the transaction of its identity. Yield the reports of the task.
 
     A task without an identity does not write: the driver repeats the batch with more identities. A second attempt does
-    not write either, as in mode txn. It reads its input: if that fails again, the job ends with the reason.
+    not write either, as in mode txn. Each reads its input: if that fails again, the job ends with the reason.
     """
     context = current_task()
     task, number = context.partitionId(), context.attemptNumber()
     notes = []
     if number > 0:
-        for _ in batches:
-            pass
         notes.append(
             failure_note(Failure.DOUBTFUL, f"task {task} was interrupted, and its attempt {number} did not write")
         )
     elif task in identities:
         notes += asyncio.run(_write(batches, options, task, identities[task], dict(counts)))
+    drain(batches)
     notes.append(json.dumps({"task": task}))
     yield pa.RecordBatch.from_arrays([pa.array(notes, pa.string())], names=["note"])
 

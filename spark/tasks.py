@@ -53,6 +53,7 @@ def assign(batches: Iterable[pa.RecordBatch], assignment: Assignment) -> Iterato
                 counts |= asyncio.run(_partition_counts(assignment.options, missing))
             targets = [target_of(row, counts[row.topic or ""]) for row in records]
         except (ClientError, ValueError) as error:
+            drain(batches)
             yield _placed_note(schema, source, failure_note(failure_of(error), str(error)))
             return
         checksum = (checksum + sum(map(checksum_of, records))) % CHECKSUM_MODULUS
@@ -61,6 +62,16 @@ def assign(batches: Iterable[pa.RecordBatch], assignment: Assignment) -> Iterato
         yield _placed(batch, targets, source, positions, [None] * len(records))
     if schema is not None:
         yield _placed_note(schema, source, json.dumps({"read": asdict(ReadPartition(source, rows, checksum))}))
+
+
+def drain(batches: Iterable[pa.RecordBatch]) -> None:
+    """Read the rest of the input of a task that failed.
+
+    Spark writes the input of a Python worker and reads its output in one thread. If a worker exits before it received
+    its input, that thread can find the connection reset when it writes, and then loses the report of the task.
+    """
+    for _ in batches:
+        pass
 
 
 def rows_of(batch: pa.RecordBatch) -> list[SinkRow]:
@@ -125,6 +136,7 @@ def write(
         notes = [failure_note(Failure.DOUBTFUL, problem)]
     else:
         notes = asyncio.run(_write(batches, options, identity))
+    drain(batches)
     yield pa.RecordBatch.from_arrays([pa.array(notes, pa.string())], names=["note"])
 
 

@@ -15,3 +15,14 @@ STOP_STEPS_MAX: Final = 999_999
 """Largest number of steps in a process name. A broker counts no further, and shows no progress from there on."""
 PORT_MAX: Final = 65_535
 """Largest TCP port."""
+
+OTHER_NAMES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Names of Kafka that have another name. If both names are set, the other name takes precedence."""
+
+
+def variable_name(name: str) -> str:
+    """Return the environment variable of a property.
+
+    log.segment.bytes is ODRADEK_LOG_SEGMENT_BYTES, odradek.cluster.id is ODRADEK_CLUSTER_ID.
+    """
+    return ENVIRONMENT_PREFIX + name.removeprefix("odradek.").replace(".", "_").upper()

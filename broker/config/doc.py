@@ -18,8 +18,8 @@ from odradek.broker.config.limit import Limit
 from odradek.broker.config.limits import LIMITS, PROPERTY_LIMITS
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import INT_MAX, Property, Scope
-from odradek.broker.config.sources import variable_name
 from odradek.broker.config.without_effect import WITHOUT_EFFECT
+from odradek.broker_interface import variable_name
 from odradek.protocol.primitives import INT64_MAX
 
 PATH: Final = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"

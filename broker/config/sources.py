@@ -21,8 +21,8 @@ from odradek.broker.config.properties import (
     override_key,
 )
 from odradek.broker.config.property import ConfigError, Property
-from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
-from odradek.broker_interface import ENVIRONMENT_PREFIX
+from odradek.broker.config.without_effect import WITHOUT_EFFECT
+from odradek.broker_interface import ENVIRONMENT_PREFIX, OTHER_NAMES, variable_name
 from odradek.protocol.java_properties import MalformedEscape, parse_properties
 from odradek.protocol.sasl.mechanism import OAUTHBEARER
 
@@ -238,11 +238,3 @@ def with_host_name(config: Config, host_name: str) -> Config:
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     return "".join(f"; did you mean {match}?" for match in get_close_matches(name, known, n=1, cutoff=SIMILARITY_MIN))
-
-
-def variable_name(name: str) -> str:
-    """Return the environment variable of a property.
-
-    log.segment.bytes is ODRADEK_LOG_SEGMENT_BYTES, odradek.cluster.id is ODRADEK_CLUSTER_ID.
-    """
-    return ENVIRONMENT_PREFIX + name.removeprefix("odradek.").replace(".", "_").upper()

@@ -21,5 +21,3 @@ WITHOUT_EFFECT: Final[dict[str, Property]] = {
 
 A class has an effect in Kafka on what clients may do. So another class than the default is refused.
 """
-OTHER_NAMES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Names of Kafka that have another name. In a file with both names, the other name takes precedence."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek import supported_platform
-from odradek.broker_interface import ENVIRONMENT_PREFIX, PORT_MAX
+from odradek.broker_interface import OTHER_NAMES, PORT_MAX, variable_name
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.local.plan import (
     AUTHENTICATION_NAME,
@@ -28,7 +28,7 @@ from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerPr
 from odradek.local.security import refuse_change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from odradek.local.directory import ClusterDirectory, ClusterState
     from odradek.local.processes import ProcessId
@@ -42,11 +42,12 @@ METRICS_PORT_OFFSET = 1_000
 INTER_BROKER_PORT_OFFSET = 2_000
 """Distance between the client port and the inter-broker port of a broker."""
 NODE_ID = "node.id"
+LOG_DIRS = "log.dirs"
 SINGLE_NODE_ID = "1"
 """Node id of the broker of a cluster that has only one."""
-FIXED_PROPERTIES = (NODE_ID, "log.dirs", "controller.quorum.voters", "odradek.cluster.id")
+FIXED_PROPERTIES = (NODE_ID, LOG_DIRS, "controller.quorum.voters", "odradek.cluster.id")
 """Properties that no option can set for one broker: the cluster needs its own values."""
-PER_BROKER_PROPERTIES = ("log.dirs", "listeners", "advertised.listeners")
+PER_BROKER_PROPERTIES = (LOG_DIRS, LISTENERS, "advertised.listeners")
 """Properties whose values must differ between the brokers of one machine. A cluster of one broker may set them."""
 
 
@@ -114,17 +115,24 @@ def make_plan(
     return plan, reserved
 
 
+def by_broker(given: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
+    """Return settings of single brokers by node id."""
+    settings: dict[int, list[str]] = {}
+    for node_id, setting in given:
+        settings.setdefault(node_id, []).append(setting)
+    return settings
+
+
 def _broker_settings(given: Sequence[tuple[int, str]], count: int) -> dict[int, list[str]]:
     """Return the properties of single brokers by node id. Raise BrokerFailed for another broker or property."""
-    settings: dict[int, list[str]] = {}
     for node_id, setting in given:
         name = setting.partition("=")[0].strip()
         if not 1 <= node_id <= count:
             raise BrokerFailed(f"--broker {node_id}:{setting}: the node ids are 1 to {count}; correct it", USAGE)
-        if name in FIXED_PROPERTIES:
-            raise BrokerFailed(f"--broker {node_id}:{setting}: the cluster sets {name}; remove it", USAGE)
-        settings.setdefault(node_id, []).append(setting)
-    return settings
+        fixed = OTHER_NAMES.get(name, name)
+        if fixed in FIXED_PROPERTIES:
+            raise BrokerFailed(f"--broker {node_id}:{setting}: the cluster sets {fixed}; remove it", USAGE)
+    return by_broker(given)
 
 
 def _security(directory: ClusterDirectory, state: ClusterState | None, options: StartOptions) -> Security | None:
@@ -146,13 +154,13 @@ def _security(directory: ClusterDirectory, state: ClusterState | None, options: 
 
 def _is_set(settings: Sequence[str], name: str) -> bool:
     """Return True if a setting or the environment sets the property `name`."""
-    return sets(settings, name) or _variable(name) in os.environ
+    return sets(settings, name) or variable_name(name) in os.environ
 
 
 def _value(settings: Sequence[str], name: str) -> str | None:
     """Return the value of a property in the settings or in the environment, or None."""
     value = value_of(settings, name)
-    return os.environ.get(_variable(name)) if value is None else value
+    return os.environ.get(variable_name(name)) if value is None else value
 
 
 def _inter_broker_ports(
@@ -190,20 +198,20 @@ def _at_distance(port: int, offset: int) -> int:
     return port + offset if port + offset <= PORT_MAX else port - offset
 
 
-def _variable(name: str) -> str:
-    """Return the environment variable of a property."""
-    return ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
-
-
 def _refuse_per_broker_properties(settings: Sequence[str], count: int) -> None:
-    """Raise BrokerFailed if settings or environment give all brokers the same node id, data directory or address."""
+    """Raise BrokerFailed if settings or environment give all brokers the same node id, data directory or address.
+
+    Raise it also for other names of these properties, which would have no effect.
+    """
     pairs = [setting.partition("=") for setting in settings]
     given = [(f"--set {name.strip()}", name.strip(), value) for name, _, value in pairs]
-    for name in (NODE_ID, *PER_BROKER_PROPERTIES):
-        variable = _variable(name)
+    for name in (NODE_ID, *PER_BROKER_PROPERTIES, *OTHER_NAMES):
+        variable = variable_name(name)
         if variable in os.environ:  # the brokers inherit it, and it overrides their properties files
             given.append((f"{variable} in the environment", name, os.environ[variable]))
     for origin, name, value in given:
+        if name in OTHER_NAMES:
+            raise BrokerFailed(f"{origin}: without effect, because {OTHER_NAMES[name]} is set; remove it", USAGE)
         is_per_broker = name in PER_BROKER_PROPERTIES and count > 1
         is_other_node_id = name == NODE_ID and (count > 1 or value.strip() != SINGLE_NODE_ID)
         if is_per_broker or is_other_node_id:
@@ -257,11 +265,14 @@ def launch(
         test_hooks: Returns the descriptor of a socket for fault injection into a broker, or None.
 
     Raises:
-        BrokerFailed: The cluster secret is missing while brokers run that use it.
+        BrokerFailed: The cluster secret is missing while brokers run that use it, or the environment gives all brokers
+            the same node id, data directory or address.
         OSError: A process could not be started. All processes of this call are killed then.
     """
     processes: list[BrokerProcess] = []
     settings = state.plan.settings
+    # The environment can differ from that of the command that made the plan.
+    _refuse_per_broker_properties(settings, len(state.plan.ports))
     if state.plan.security is not None:
         from odradek.local.secured import now, prepare  # cryptography takes a while to load
 
@@ -325,9 +336,8 @@ def refuse_lost_disks(
     Raises:
         BrokerFailed: Brokers have lost their data. The message names them and what to do.
     """
-    is_elsewhere = any(setting.startswith("log.dirs=") for setting in state.plan.settings)
     lost = [node_id for node_id in node_ids if node_id in state.formed and not directory.has_data(node_id)]
-    if is_elsewhere or not lost:
+    if not lost or _is_set(state.plan.settings, LOG_DIRS):
         return
     names = f"broker {', '.join(map(str, lost))}"
     paths = ", ".join(str(directory.data(node_id)) for node_id in lost)

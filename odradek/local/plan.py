@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.local.security import Security, SecurityFiles, broker_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
 BROKERS_MAX = 9
@@ -114,11 +114,9 @@ class Plan:
 
     def metrics_url(self, node_id: int) -> str | None:
         """Return the URL of a broker's metrics for clients on this machine, or None if it exports none."""
-        listeners = [
-            pair.partition("=")[2] for pair in self.settings_of(node_id) if pair.startswith(f"{METRICS_LISTENER}=")
-        ]
-        if listeners:
-            host, _, port = listeners[-1].strip().rpartition(":")
+        listener = value_of(self.settings_of(node_id), METRICS_LISTENER)
+        if listener is not None:
+            host, _, port = listener.rpartition(":")
             if not port.isdecimal() or not int(port):
                 return None
             return f"http://{LOOPBACK if host.strip('[]') in WILDCARD_ADDRESSES else host}:{port}/metrics"
@@ -163,12 +161,17 @@ class Plan:
         return "".join(f"{line}\n" for line in (HEADER, *(f"{name}={value}" for name, value in rows.items())))
 
 
-def value_of(settings: Sequence[str], name: str) -> str | None:
+def values_of(settings: Iterable[str]) -> dict[str, str]:
+    """Return the values of settings `name=value` by the names of their properties. The last one of a name counts."""
+    pairs = (setting.partition("=") for setting in settings)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def value_of(settings: Iterable[str], name: str) -> str | None:
     """Return the value of the property `name` in settings `name=value`, or None. The last one counts."""
-    values = [setting.partition("=")[2].strip() for setting in settings if setting.partition("=")[0].strip() == name]
-    return values[-1] if values else None
+    return values_of(settings).get(name)
 
 
-def sets(settings: Sequence[str], name: str) -> bool:
+def sets(settings: Iterable[str], name: str) -> bool:
     """Return True if one of the settings `name=value` sets the property `name`."""
-    return any(setting.partition("=")[0].strip() == name for setting in settings)
+    return name in values_of(settings)

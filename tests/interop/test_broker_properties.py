@@ -15,7 +15,8 @@ from confluent_kafka.admin._resource import ResourceType
 from odradek.broker.config.brokers import KNOWN, check_broker_settings, property_of
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import Scope
-from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
+from odradek.broker.config.without_effect import WITHOUT_EFFECT
+from odradek.broker_interface import OTHER_NAMES
 from odradek.protocol.errors import Refusal
 from tests.interop.drivers.base import TIMEOUT_S
 from tests.interop.test_describe_configs import HIDDEN, OF_AUTHORIZER, OWN, OWN_DEFAULTS

@@ -10,7 +10,8 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
+from odradek.broker.config.without_effect import WITHOUT_EFFECT
+from odradek.broker_interface import OTHER_NAMES
 from tests.interop.conftest import SETTINGS
 from tests.interop.drivers.base import TIMEOUT_S
 

@@ -8,7 +8,8 @@ from odradek.broker.config import doc as config_doc
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Kind, Password, Property
-from odradek.broker.config.sources import load, variable_name, with_host_name
+from odradek.broker.config.sources import load, with_host_name
+from odradek.broker_interface import variable_name
 from odradek.protocol.security_protocol import SecurityProtocol
 
 REQUIRED = "log.dirs=/data"

@@ -8,7 +8,8 @@ from odradek.broker.config.checks import CHECKS, CHECKS_OF_PROCESSES
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import SUGGESTIONS_MAX, load
-from odradek.broker.config.without_effect import OTHER_NAMES, WITHOUT_EFFECT
+from odradek.broker.config.without_effect import WITHOUT_EFFECT
+from odradek.broker_interface import OTHER_NAMES
 
 
 def in_file(*lines: str, strict: bool = False) -> str:

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek import __version__
-from odradek.broker_interface import PORT_MAX
+from odradek.broker_interface import PORT_MAX, variable_name
 from odradek.commands.application import app
+from odradek.local import launch
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import (
     INTER_BROKER_PORT_OFFSET,
@@ -19,6 +20,7 @@ from odradek.local.launch import (
     inter_broker_port,
     make_plan,
     new_cluster_id,
+    refuse_lost_disks,
 )
 from odradek.local.plan import Plan, value_of
 from odradek.local.processes import USAGE, BrokerFailed
@@ -146,6 +148,25 @@ def test_listeners_of_a_single_broker_can_be_set(tmp_path: Path) -> None:
     assert "inter.broker.listener.name" not in rows(own.properties(1, DATA))
 
 
+def test_variable_of_an_own_property_selects_no_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODRADEK_INTER_BROKER_AUTHENTICATION", "none")
+    assert not planned(tmp_path, None, StartOptions(3, None, 0)).has_secret
+
+
+@pytest.mark.parametrize("setting", ["log.dirs=/data", "log.dirs = /data"])
+def test_data_in_a_directory_of_a_setting_is_not_lost(tmp_path: Path, setting: str) -> None:
+    state = ClusterState(replace(plan(1), settings=[setting]), formed=[1])
+    refuse_lost_disks(ClusterDirectory(tmp_path), state, [1], empty=False)
+
+
+def test_data_in_a_directory_of_a_variable_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ClusterState(plan(1), formed=[1])
+    with pytest.raises(BrokerFailed, match="the disk is lost"):
+        refuse_lost_disks(ClusterDirectory(tmp_path), state, [1], empty=False)
+    monkeypatch.setenv("ODRADEK_LOG_DIRS", "/data")
+    refuse_lost_disks(ClusterDirectory(tmp_path), state, [1], empty=False)
+
+
 def test_variable_selects_a_single_listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODRADEK_INTER_BROKER_LISTENER_NAME", "PLAINTEXT")
     assert planned(tmp_path, None, StartOptions(2, None, 0)).inter_broker == {}
@@ -177,6 +198,30 @@ def test_variable_that_differs_between_brokers_is_refused_in_the_environment(
     with pytest.raises(BrokerFailed, match=f"{variable} in the environment: each broker has its own") as refused:
         make_plan(ClusterDirectory(tmp_path), None, StartOptions(brokers, None, 0))
     assert refused.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize("setting", ["broker.id=1", "log.dir=/data"])
+def test_other_name_of_a_property_that_the_cluster_sets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    cluster, name = ClusterDirectory(tmp_path), setting.partition("=")[0]
+    with pytest.raises(BrokerFailed, match=f"--set {name}: without effect, because "):
+        make_plan(cluster, None, StartOptions(1, None, 0, (setting,)))
+    with pytest.raises(BrokerFailed, match=f"--broker 1:{setting}: the cluster sets "):
+        make_plan(cluster, None, StartOptions(1, None, 0, broker_settings=((1, setting),)))
+    monkeypatch.setenv(variable_name(name), "1")
+    with pytest.raises(BrokerFailed, match="in the environment: without effect, because "):
+        make_plan(cluster, None, StartOptions(1, None, 0))
+
+
+def test_variable_that_differs_between_brokers_is_refused_at_the_start_of_single_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODRADEK_LOG_DIRS", "/data")
+    monkeypatch.setattr(launch, "BrokerProcess", lambda _: pytest.fail("a broker was started"))
+    with pytest.raises(BrokerFailed, match="ODRADEK_LOG_DIRS in the environment: each broker has its own"):
+        launch.launch(ClusterDirectory(tmp_path), ClusterState(plan(3)), [2], None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_setting_of_one_broker_overrides_that_of_all_and_is_kept_in_the_directory(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from odradek.local.directory import (
 from odradek.local.launch import (
     BROKERS_DEFAULT,
     StartOptions,
+    by_broker,
     launch,
     make_plan,
     mark_stopped,
@@ -28,7 +29,7 @@ from odradek.local.launch import (
     require_supported_platform,
 )
 from odradek.local.output import errors
-from odradek.local.plan import BROKERS_MAX, Plan
+from odradek.local.plan import BROKERS_MAX, Plan, values_of
 from odradek.local.processes import USAGE, BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import complete_start
@@ -38,7 +39,7 @@ from odradek.plurals import counted
 from odradek.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable=true"
 PORT_MAX = 65_535
@@ -317,15 +318,20 @@ def refuse_conflicting_options(
         conflict = f"holds a running cluster with other addresses ({plan.bootstrap})"
     elif options.security not in {None, plan.security}:
         conflict = "holds a running cluster with other security"
-    elif (options.settings and list(options.settings) != plan.settings) or (
-        options.broker_settings
-        and list(options.broker_settings)
-        != [(node_id, each) for node_id, settings in plan.broker_settings.items() for each in settings]
-    ):
+    elif options.settings and values_of(options.settings) != values_of(plan.settings):
         conflict = "holds a running cluster with other settings"
+    elif options.broker_settings and values_by_broker(by_broker(options.broker_settings)) != values_by_broker(
+        plan.broker_settings
+    ):
+        conflict = "holds a running cluster with other settings of single brokers"
     else:
         return
     raise BrokerFailed(f"{cluster.path} {conflict}; stop it with: odradek down --dir {cluster.path}")
+
+
+def values_by_broker(settings: Mapping[int, Sequence[str]]) -> dict[int, dict[str, str]]:
+    """Return the values of the properties of single brokers by node id and name."""
+    return {node_id: values_of(own) for node_id, own in settings.items()}
 
 
 def broker_setting(text: str) -> tuple[int, str]:

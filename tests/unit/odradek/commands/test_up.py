@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import typer
 
 from odradek.broker.config.sources import load
 from odradek.commands import up
-from odradek.local.directory import ClusterDirectory
+from odradek.local.directory import ClusterDirectory, ClusterState
+from odradek.local.launch import StartOptions, make_plan
 from odradek.local.plan import Plan
 from odradek.local.processes import BrokerFailed
 from odradek.local.secured import prepare
 from odradek.local.security import Mode, Security
-
-if TYPE_CHECKING:
-    from odradek.local.launch import StartOptions
+from tests.unit.odradek.local.test_directory import own_process
 
 
 @pytest.mark.parametrize("two_phase_commit", [True, False])
@@ -36,6 +35,51 @@ def test_two_phase_commit_is_a_property_of_all_brokers(
         up.up(directory=tmp_path / "cluster", settings=["num.partitions=6"], two_phase_commit=two_phase_commit)
     config = load(environment={}, assignments=["log.dirs=/data", *started[0].settings])
     assert (config.num_partitions, config.transaction_two_phase_commit_enable) == (6, two_phase_commit)
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        {},
+        {"settings": ("num.partitions=6", "broker.rack=x")},
+        {"settings": ("broker.rack=x", "num.partitions = 6")},
+        {"broker_settings": ((1, "broker.rack=a"), (2, "broker.rack=b"), (1, "num.partitions=7"))},
+        {"broker_settings": ((2, "broker.rack=b"), (1, "num.partitions=7"), (1, "broker.rack=a"))},
+    ],
+)
+def test_repeated_start_with_the_same_settings_in_any_order_is_no_conflict(
+    tmp_path: Path, repeated: dict[str, Any]
+) -> None:
+    first = StartOptions(
+        settings=("num.partitions=6", "broker.rack=x"),
+        broker_settings=((1, "broker.rack=a"), (2, "broker.rack=b"), (1, "num.partitions=7")),
+    )
+    cluster = ClusterDirectory(tmp_path)
+    plan, ports = make_plan(cluster, None, StartOptions(2, None, 0, first.settings, None, first.broker_settings))
+    ports.close()
+    cluster.write_state(ClusterState(plan, {1: own_process(), 2: own_process()}))
+    state = cluster.read_state()
+    assert state is not None
+    up.refuse_conflicting_options(cluster, state, StartOptions(**repeated), may_run=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": ("num.partitions=6",)},
+        {"settings": ("num.partitions=6", "broker.rack=y")},
+        {"broker_settings": ((2, "broker.rack=b"),)},
+        {"broker_settings": ((1, "broker.rack=a"), (2, "broker.rack=c"))},
+    ],
+)
+def test_repeated_start_with_other_settings_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    plan = Plan(
+        *("id", "127.0.0.1", {1: 9092, 2: 9093}, ["num.partitions=6", "broker.rack=x"]),
+        broker_settings={1: ["broker.rack=a"], 2: ["broker.rack=b"]},
+    )
+    state = ClusterState(plan, {1: own_process(), 2: own_process()})
+    with pytest.raises(BrokerFailed, match="holds a running cluster with other settings"):
+        up.refuse_conflicting_options(ClusterDirectory(tmp_path), state, StartOptions(**other), may_run=True)
 
 
 @pytest.mark.parametrize(

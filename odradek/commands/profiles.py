@@ -49,13 +49,23 @@ def read(environment: Mapping[str, str]) -> Profiles:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         stored = {str(name): Profile(**values) for name, values in raw["profiles"].items()}
-        return Profiles(raw["current"], stored)
+        return checked(Profiles(raw["current"], stored))
     except (FileNotFoundError, NotADirectoryError):
         return Profiles()
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClientError(f"{path} is damaged ({error}); remove it, and store the profiles again") from error
+
+
+def checked(profiles: Profiles) -> Profiles:
+    """Return the profiles. Raise TypeError if a value has another type."""
+    values: list[object] = [profiles.current]
+    for profile in profiles.profiles.values():
+        values += [profile.bootstrap, profile.command_config]
+    if wrong := [value for value in values if not isinstance(value, str | None)]:
+        raise TypeError(f"{wrong[0]!r} is no text")
+    return profiles
 
 
 def write(environment: Mapping[str, str], profiles: Profiles) -> None:
@@ -66,6 +76,10 @@ def write(environment: Mapping[str, str], profiles: Profiles) -> None:
 
 
 def in_use(environment: Mapping[str, str]) -> Profile | None:
-    """Return the profile in use, or None."""
+    """Return the profile in use, or None. Raise ClientError if the profile does not exist."""
     stored = read(environment)
-    return None if stored.current is None else stored.profiles.get(stored.current)
+    if stored.current is None:
+        return None
+    if stored.current not in stored.profiles:
+        raise ClientError(f"there is no profile {stored.current}, which is in use", "use another one: odradek use NAME")
+    return stored.profiles[stored.current]

@@ -112,11 +112,30 @@ def test_use_without_a_known_name_is_a_usage_error(home: dict[str, str], argumen
     assert reason in printed.stderr
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"current": null, "profiles": {"a": {}}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"current": null, "profiles": {"a": {}}}',
+        '{"current": "a", "profiles": {"a": {"bootstrap": 9092}}}',
+        '{"current": "a", "profiles": {"a": {"bootstrap": "a:1", "command_config": ["x"]}}}',
+        '{"current": ["a"], "profiles": {}}',
+    ],
+)
 def test_damaged_profiles_are_an_error_with_their_path(home: dict[str, str], content: str) -> None:
     profiles.path_of(home).write_text(content)
     with pytest.raises(client.ClientError, match=r"profiles.json is damaged"):
         find(Target(), home)
+
+
+def test_profile_in_use_that_does_not_exist_is_an_error_until_another_one_is_used(home: dict[str, str]) -> None:
+    profiles.path_of(home).write_text('{"current": "gone", "profiles": {"a": {"bootstrap": "a:1"}}}')
+    with pytest.raises(client.ClientError, match="there is no profile gone, which is in use; use another one"):
+        find(Target(), home)
+    assert find(Target(bootstrap="b:1"), home) == Found("b:1", None)
+    assert CliRunner().invoke(app, ["use", "a"], env=home).stdout == "using a: a:1\n"
+    assert find(Target(), home) == Found("a:1", None)
 
 
 def test_kafka_name_of_the_bootstrap_option_is_accepted() -> None:

@@ -111,5 +111,8 @@ def blocked_row(blocked: BlockedPartition) -> Row:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a timestamp as text in UTC, with milliseconds."""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    """Return a timestamp as text in UTC, with milliseconds. Outside of the years 1 to 9999, return its number."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # such as a timestamp that a producer has set in microseconds
+        return str(timestamp_ms)

@@ -22,16 +22,18 @@ FILE_COLUMNS = 3
 def parse_scope(topics: Sequence[str]) -> dict[str, list[int]]:
     """Parse TOPIC or TOPIC:PARTITION,... into lists of partition indexes by topic. An empty list means all partitions.
 
-    Raise InvalidArgument if a partition is not a number.
+    Raise InvalidArgument if a partition is not a number, or if none follows the colon: a script whose variable is empty
+    must not select all partitions.
     """
     scope: dict[str, list[int]] = {}
     whole = []
     for topic in topics:
-        name, _, indexes = topic.partition(":")
-        scope.setdefault(name, []).extend(
-            parse_number(text, "partition", 0, INT32_MAX) for text in indexes.split(",") if indexes
-        )
-        if not indexes:
+        name, colon, indexes = topic.partition(":")
+        listed = [parse_number(text, "partition", 0, INT32_MAX) for text in indexes.split(",") if text]
+        if colon and not listed:
+            raise client.InvalidArgument(f"{topic}: no partition after the colon; name one, or remove the colon")
+        scope.setdefault(name, []).extend(listed)
+        if not colon:
             whole.append(name)
     return {name: [] if name in whole else indexes for name, indexes in scope.items()}
 

@@ -23,6 +23,12 @@ def test_a_partition_that_is_not_a_number_is_an_invalid_argument() -> None:
         parse_scope(["a:x"])
 
 
+@pytest.mark.parametrize("text", ["a:", "a:,"])
+def test_a_colon_without_a_partition_does_not_select_all_partitions(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"{text}: no partition after the colon"):
+        parse_scope([text])
+
+
 def test_a_time_without_an_offset_is_utc() -> None:
     assert parse_moment_ms("1970-01-01T00:00:01.5") == parse_moment_ms("1970-01-01T01:00:01.500+01:00") == 1_500
 

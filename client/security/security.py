@@ -19,6 +19,7 @@ from odradek.client.security.names import (
 )
 from odradek.client.security.tls import VERSIONS, Tls, context_of, reason_of
 from odradek.protocol.java_properties import MalformedEscape, parse_properties
+from odradek.protocol.java_text import trimmed
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.protocol.tls_stores import StoreUnusable, key_store, trust_store
 from odradek.protocol.tls_suites import CIPHER_SUITES, SuitesUnusable
@@ -107,7 +108,10 @@ def _properties_of(path: Path | None, warn: Callable[[str], None]) -> Mapping[st
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Return the properties of a file in Java's .properties format. Raise InvalidArgument if the file is unreadable."""
+    """Return the properties of a file in Java's .properties format, without blanks at the ends of values.
+
+    Kafka's clients trim values, too. Raise InvalidArgument if the file is unreadable.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -117,7 +121,7 @@ def read_properties(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8 text", "name a file with client properties") from None
     try:
-        return {name: value for _, name, value in parse_properties(text)}
+        return {name: trimmed(value) for _, name, value in parse_properties(text)}
     except MalformedEscape as error:
         raise InvalidArgument(f"{path} {error.problem}", error.remedy) from None
 

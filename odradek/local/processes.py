@@ -45,7 +45,7 @@ longer.
 READY_LINE_BYTES_MAX = 4096
 """Maximum bytes of the line `ready host:port` of a broker."""
 LOG_TAIL_BYTES = 8192
-"""Bytes at the end of a log file in which the last line is searched."""
+"""Bytes at the end of a log file in which the last lines are searched."""
 FREE_BYTES_MIN = 65_536
 """Free bytes below which a disk is full for the start of a broker: it writes checkpoints, indexes and its log."""
 USAGE = 2
@@ -322,12 +322,16 @@ class BrokerProcess:
         return True
 
     def _reason(self, code: int) -> str:
-        """Return why the broker ended during its start: the signal, the last line of its log, or the exit code."""
+        """Return why the broker ended during its start.
+
+        The reason is the signal, the faults of its configuration with a line for each, the last line of its log, or
+        the exit code.
+        """
         if code < 0:
             return f"broker {self.node_id} was ended by {signal.Signals(-code).name} during its start; start it again"
-        last = self.last_log_line()
-        if last:
-            return f"broker {self.node_id}: {last}"
+        lines = self._log_lines() if code == USAGE else [self.last_log_line()]
+        if any(lines):
+            return "\n".join(f"broker {self.node_id}: {line}" for line in lines if line)
         if is_full(self.command.log.parent):
             return (
                 f"broker {self.node_id}: the disk of {self.command.log.parent} is full; free space, and start it again"
@@ -336,11 +340,14 @@ class BrokerProcess:
 
     def last_log_line(self, containing: str = "") -> str:
         """Return the last line with `containing` that this process wrote to the end of its log, or "" without one."""
+        return next((line for line in reversed(self._log_lines()) if containing in line), "")
+
+    def _log_lines(self) -> list[str]:
+        """Return the lines that this process wrote to the end of its log."""
         with self.command.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-        return next((line for line in reversed(lines) if containing in line), "")
+            return log.read().decode(errors="replace").strip().splitlines()
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""

@@ -6,9 +6,13 @@ import resource
 import select
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from odradek import run_module
-from odradek.local.processes import has_ended
+from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess, has_ended
+from odradek.local.startup import stop_after_failed_start, wait_ready
 
 HIGH_DESCRIPTOR = 1_500
 
@@ -29,6 +33,21 @@ def test_end_of_a_process_is_detected_with_a_high_descriptor() -> None:
         os.close(descriptor)
         os.close(opened)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_reason_of_a_failed_start_has_all_faults_of_the_configuration(tmp_path: Path) -> None:
+    config, log = tmp_path / "broker-1.properties", tmp_path / "broker-1.log"
+    config.write_text(f"listeners=PLAINTEXT://127.0.0.1:0\ninter.broker.listener.name=PLAINTEXT\nlog.dirs={tmp_path}\n")
+    log.write_text("a line of an earlier start\n")
+    process = BrokerProcess(BrokerCommand(1, config, log, ("nonsense=1", "num.partitions=many")))
+    with pytest.raises(BrokerFailed) as failed:
+        wait_ready([process])
+    stop_after_failed_start([process])
+    assert failed.value.exit_code == USAGE
+    assert str(failed.value).splitlines() == [
+        "broker 1: nonsense: no such property (--set)",
+        "broker 1: num.partitions: 'many' is not an integer of 32 bits (--set)",
+    ]
 
 
 FORKED_PROCESS = """

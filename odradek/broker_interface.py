@@ -13,6 +13,8 @@ The kernel keeps at most 15 bytes of a process name, so the number has at most 6
 """
 STOP_STEPS_MAX: Final = 999_999
 """Largest number of steps in a process name. A broker counts no further, and shows no progress from there on."""
+ROTATED_SUFFIX: Final = ".1"
+"""Suffix of the log file that a broker has replaced by a new one."""
 PORT_MAX: Final = 65_535
 """Largest TCP port."""
 

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from odradek.broker_interface import ROTATED_SUFFIX
 from odradek.private_files import open_private
 
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum bytes of a log file before it is rotated. With the rotated file, the logs of a broker take 32 MiB at most."""
-ROTATED_SUFFIX: Final = ".1"
 
 
 class RotatingLog:

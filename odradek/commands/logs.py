@@ -6,10 +6,13 @@ import os
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from odradek.broker_interface import ROTATED_SUFFIX
 from odradek.commands.directories import NodeIds, exit_on_failure, require_brokers, require_state
 from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
@@ -18,7 +21,6 @@ from odradek.local.directory import ClusterDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 POLL_INTERVAL_S = 0.2
 """Seconds between two reads of logs that have not grown."""
@@ -40,18 +42,32 @@ class Tail:
 
     def read(self) -> Iterator[str]:
         """Yield the complete lines that were appended since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._inode, self._offset, self._rest = status.st_ino, 0, b""
-                file.seek(self._offset)
-                data = file.read(READ_BYTES_MAX)
-        except FileNotFoundError:
-            return
-        self._offset += len(data)
+        data = self._rest_of_rotated() or self._appended()
         *lines, self._rest = (self._rest + data).split(b"\n")
         yield from (line.decode(errors="replace") for line in lines)
+
+    def _appended(self) -> bytes:
+        """Return the next bytes of the log, from its beginning if it is a new file."""
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self._inode, self._offset, self._rest = status.st_ino, 0, b""
+            return self._next(file)
+        return b""
+
+    def _rest_of_rotated(self) -> bytes:
+        """Return the next bytes of the file that was the log at the last call, if the broker has rotated it."""
+        rotated = Path(f"{self._path}{ROTATED_SUFFIX}")
+        with suppress(FileNotFoundError, IsADirectoryError), rotated.open("rb") as file:
+            if os.fstat(file.fileno()).st_ino == self._inode:
+                return self._next(file)
+        return b""
+
+    def _next(self, file: BinaryIO) -> bytes:
+        file.seek(self._offset)
+        data = file.read(READ_BYTES_MAX)
+        self._offset += len(data)
+        return data
 
 
 def logs(

@@ -346,7 +346,8 @@ class BrokerProcess:
         """Return the lines that this process wrote to the end of its log."""
         with self.command.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
+            begin = self._log_start if self._log_start <= size else 0  # the process has rotated the file
+            log.seek(max(begin, size - LOG_TAIL_BYTES))
             return log.read().decode(errors="replace").strip().splitlines()
 
     def poll(self) -> int | None:

@@ -158,3 +158,14 @@ def test_tail_of_a_log_continues_in_the_file_that_replaces_it(tmp_path: Path) ->
     assert list(tail.read()) == ["new"]
     path.write_text("")
     assert list(tail.read()) == []
+
+
+def test_tail_of_a_log_has_the_lines_that_were_written_before_its_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "broker-1.log"
+    path.write_text("a\n")
+    tail = Tail(path, 1)
+    with path.open("a") as file:
+        file.write("b\nc\n")
+    path.rename(tmp_path / "broker-1.log.1")
+    path.write_text("d\n")
+    assert [*tail.read(), *tail.read()] == ["b", "c", "d"]

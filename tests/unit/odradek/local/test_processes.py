@@ -50,6 +50,18 @@ def test_reason_of_a_failed_start_has_all_faults_of_the_configuration(tmp_path: 
     ]
 
 
+def test_last_line_is_found_in_a_log_after_its_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokerCommand, "argv", lambda _: [sys.executable, "-c", ""])
+    log = tmp_path / "broker-1.log"
+    log.write_text("a line of an earlier start\n" * 100)
+    process = BrokerProcess(BrokerCommand(1, tmp_path / "broker-1.properties", log))
+    process.join()
+    assert process.last_log_line() == ""
+    log.rename(tmp_path / "broker-1.log.1")
+    log.write_text("the broker has rotated its log\n")
+    assert process.last_log_line() == "the broker has rotated its log"
+
+
 FORKED_PROCESS = """
 import os, subprocess
 from odradek.local.processes import Lifeline

@@ -3,8 +3,8 @@
 Behavior:
 * A broker is named by its id, which must be the id of the broker that receives the request. An empty name stands for
   the dynamic configuration of all brokers.
-* Each supported property is listed, with its value and source. On request, the list includes the synonyms (values of
-  lower precedence) and the documentation.
+* Each supported property is listed, with its value and source, if the request has no names. On request, the list
+  includes the synonyms (values of lower precedence) and the documentation.
 
 Errors:
 * Per resource: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED;
@@ -50,6 +50,8 @@ from odradek.protocol.messages.describe_configs import (
 
 CUSTOM: Final = Property("", Kind.PASSWORD, None, "A custom property, which this broker stores only.")
 """Stands for all custom properties. As in Kafka, their values count as secret."""
+UNKNOWN_TYPE: Final = 0
+"""Type of a custom property, as in Kafka."""
 RESOURCES_PER_PART: Final = 4
 """Maximum resources per part of a request. A broker has 200 properties; with synonyms and documentation they take 2
 ms."""
@@ -75,12 +77,12 @@ def _resource(
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
     except Refusal as refusal:
         return _refused(resource, refusal.error, refusal.message)
-    keys = None if resource.configuration_keys is None else dict.fromkeys(resource.configuration_keys)
+    keys = dict.fromkeys(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[config for config in configs if keys is None or config.name in keys],
+        configs=[config for config in configs if not keys or config.name in keys],
     )
 
 
@@ -177,7 +179,7 @@ def _entry(
             )
             for synonym in (synonyms if request.include_synonyms else ())
         ],
-        config_type=prop.kind,
+        config_type=UNKNOWN_TYPE if prop is CUSTOM else prop.kind,
         documentation=prop.doc if request.include_documentation else None,
     )
 

@@ -90,6 +90,7 @@ def test_describe_configs_lists_every_property_of_topics_and_brokers() -> None:
     read_only = [entries[name].read_only for name in ("node.id", "num.partitions", "message.max.bytes")]
     assert read_only == [True, True, False]
     assert describe(4, "").configs == []
+    assert describe(2, "t", keys=[]).configs == describe(2, "t").configs
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_properties_without_effect_and_custom_ones_are_described_if_they_are_set
     assert (entries["num.io.threads"].value, entries["num.io.threads"].config_source) == ("4", 4)
     custom = entries["custom"]
     assert (custom.value, custom.is_sensitive, custom.read_only, custom.config_source) == (None, True, True, 2)
+    assert (custom.config_type, threads.config_type) == (0, Kind.INT)
     assert "num.network.threads" not in entries
 
 

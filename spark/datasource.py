@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,7 +143,27 @@ def staged(rows: Iterable[Row], sink: SinkOptions) -> StagedRows:
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     run_id = None if context is None else context.getLocalProperty("spark.jobGroup.id")
-    return StagedRows([sink_row(row, sink.topic) for row in rows], query_id, run_id)
+    with utc():
+        return StagedRows([sink_row(row, sink.topic) for row in rows], query_id, run_id)
+
+
+@contextmanager
+def utc() -> Iterator[None]:
+    """Let this process have the time zone UTC.
+
+    pyspark converts the timestamp of a row to the local time of its worker, without the fold (PEP 495). So two times
+    one hour apart are equal when daylight saving time ends. In UTC, no local time repeats.
+    """
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def sink_row(row: Row, topic: str | None) -> SinkRow:

@@ -19,7 +19,10 @@ PORT_MAX: Final = 65_535
 """Largest TCP port."""
 
 OTHER_NAMES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Names of Kafka that have another name. If both names are set, the other name takes precedence."""
+"""Properties with two names in Kafka: the name that Odradek does not use, and the one that it uses.
+
+If a file has both, the latter takes precedence.
+"""
 
 
 def variable_name(name: str) -> str:

@@ -65,7 +65,7 @@ def assign(batches: Iterable[pa.RecordBatch], assignment: Assignment) -> Iterato
 
 
 def drain(batches: Iterable[pa.RecordBatch]) -> None:
-    """Read the rest of the input of a task that failed.
+    """Read what a task has not read of its input, before the task ends.
 
     Spark writes the input of a Python worker and reads its output in one thread. If a worker exits before it received
     its input, that thread can find the connection reset when it writes, and then loses the report of the task.

@@ -146,7 +146,7 @@ async def renew(cluster: Cluster, options: SinkOptions, session: Session) -> Non
 
 
 def in_use(options: SinkOptions, other: LedgerEntry | None) -> SinkInUse:
-    """Return the exception for a fenced transaction. `other` is the ledger entry of the run that fenced it."""
+    """Return the exception for a fenced transaction. `other` is the ledger entry of the run that fenced it, or None."""
     if other is None:
         return SinkInUse(
             f"another query uses the sink name {options.sink} and has fenced this query, or a transaction exceeded "

@@ -3,8 +3,8 @@
 Behavior:
 * A broker is named by its id, which must be the id of the broker that receives the request. An empty name stands for
   the dynamic configuration of all brokers.
-* Each supported property is listed, with its value and source, if the request has no names. On request, the list
-  includes the synonyms (values of lower precedence) and the documentation.
+* Each supported property is listed, with its value and source. If the request names properties, only these are listed.
+  On request, the list includes the synonyms (values of lower precedence) and the documentation.
 
 Errors:
 * Per resource: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED;
@@ -51,7 +51,7 @@ from odradek.protocol.messages.describe_configs import (
 CUSTOM: Final = Property("", Kind.PASSWORD, None, "A custom property, which this broker stores only.")
 """Stands for all custom properties. As in Kafka, their values count as secret."""
 UNKNOWN_TYPE: Final = 0
-"""Type of a custom property, as in Kafka."""
+"""ConfigType.UNKNOWN of Kafka: the type of a custom property."""
 RESOURCES_PER_PART: Final = 4
 """Maximum resources per part of a request. A broker has 200 properties; with synonyms and documentation they take 2
 ms."""

@@ -29,10 +29,11 @@ def parse_scope(topics: Sequence[str]) -> dict[str, list[int]]:
     whole = []
     for topic in topics:
         name, colon, indexes = topic.partition(":")
-        listed = [parse_number(text, "partition", 0, INT32_MAX) for text in indexes.split(",") if text]
-        if colon and not listed:
+        if colon and not indexes.strip(","):
             raise client.InvalidArgument(f"{topic}: no partition after the colon; name one, or remove the colon")
-        scope.setdefault(name, []).extend(listed)
+        scope.setdefault(name, []).extend(
+            parse_number(text, "partition", 0, INT32_MAX) for text in indexes.split(",") if colon
+        )
         if not colon:
             whole.append(name)
     return {name: [] if name in whole else indexes for name, indexes in scope.items()}

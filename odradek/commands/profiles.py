@@ -59,7 +59,7 @@ def read(environment: Mapping[str, str]) -> Profiles:
 
 
 def checked(profiles: Profiles) -> Profiles:
-    """Return the profiles. Raise TypeError if a value has another type."""
+    """Return the profiles. Raise TypeError if a value is neither text nor None."""
     values: list[object] = [profiles.current]
     for profile in profiles.profiles.values():
         values += [profile.bootstrap, profile.command_config]

@@ -107,7 +107,7 @@ def align(
         may_lack_found: The first markers may have been removed from the log.
         may_lack_expected: The first decisions may have been removed from the log.
     """
-    for by_time in (True, False):
+    for by_time in (True, False):  # times alone can fail, because the clocks of coordinator and leader may differ
         exact = _in_order(expected, found, by_time=by_time)
         if exact is not None:
             return exact
@@ -119,8 +119,9 @@ def align(
 def _in_order(expected: Sequence[Expected], found: Sequence[Found], *, by_time: bool) -> list[Pair] | None:
     """Return the match without a violation in which each marker belongs to the next decision; None if it fails.
 
-    With `by_time`, a marker that may be a second copy belongs to the next decision only if its time does not show that
-    it repeats the last one. Otherwise the match would fail where the kind of the decisions changes next.
+    With `by_time`, the time of a marker that may be a second copy shows whether it repeats the marker before it.
+    Without it, the copy belongs to the next decision if it fits. Each later marker then belongs to the decision after
+    its own, and the match fails at the first one of another kind.
     """
     pairs: list[Pair] = []
     next_expected = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.pipeline.eos.driver_process import DriverProcess
 
 BATCHES: Final = 24
-"""Minimum micro-batches of the copies: enough for all kills of the driver."""
+"""Minimum micro-batches if the runs before the last one copied all flights: enough for all kills of the driver."""
 REST_BATCHES: Final = 4
 """Batches of the last run, if it had to copy all flights. No fault is left, so the batches are large."""
 TRIGGER: Final = "10 seconds"

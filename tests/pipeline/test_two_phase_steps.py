@@ -125,7 +125,9 @@ def test_driver_that_another_one_fences_in_a_batch_does_not_repeat_rows(rig: Sin
         if done is step:
             thread(lambda: rig.write(0, rows, "run-b"))
 
-    with pytest.raises(SinkInUse, match=f"(run run-b of query|another) query uses the sink name {rig.topic}"):
+    # From DECIDED on, the ledger has the batch of run-a, and run-b skips it without an entry of its own.
+    other = "another" if step is Step.DECIDED else "run run-b of query"
+    with pytest.raises(SinkInUse, match=f"^{other} query uses the sink name {rig.topic}"):
         rig.write_job(rig.task_job(rows), 0, "run-a", on_step=on_step)
     rig.write(1, rows_of(40, 40, rig.topic), "run-b")
     assert rig.visible() == numbered(0, 80)

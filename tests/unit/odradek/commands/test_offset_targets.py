@@ -18,6 +18,12 @@ def test_topics_with_and_without_partitions_are_parsed() -> None:
     assert parse_scope(["a", "b:0,2", "c:1", "c"]) == {"a": [], "b": [0, 2], "c": []}
 
 
+@pytest.mark.parametrize("text", ["a:1,", "a:,1", "a:1,,2"])
+def test_an_empty_item_of_a_list_of_partitions_is_an_invalid_argument(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="partition"):
+        parse_scope([text])
+
+
 def test_a_partition_that_is_not_a_number_is_an_invalid_argument() -> None:
     with pytest.raises(InvalidArgument, match="partition x: expected a number"):
         parse_scope(["a:x"])

@@ -18,14 +18,14 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-COLLECT_AFTER_OBJECTS: Final = 10_000
-"""Allocations between collections of the youngest generation (Python's default: 700). A collection takes up to 4 ms.
+COLLECT_AFTER_OBJECTS: Final = 2_000
+"""Allocations between collections of the youngest generation (Python's default: 700).
 
 Reference counting frees nearly all objects of a request, so a collection finds little and delays requests.
 """
 COLLECT_MIDDLE_AFTER: Final = 1
 """Collections of the youngest generation before the next one is that of the middle one (Python's default: 10): every
-third collection. It then has at most 30,000 objects."""
+third collection. It then has at most three times COLLECT_AFTER_OBJECTS objects."""
 MIDDLE: Final = 1
 """Number of the middle generation."""
 CHECK_INTERVAL_S: Final = 600.0

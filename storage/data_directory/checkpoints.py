@@ -84,10 +84,10 @@ class Checkpoints:
 
     def __init__(self, disk: Disk, directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         def checkpoint_of(name: str, offset_of: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
-            def current() -> dict[TopicPartition, int]:
-                return {key: offset for key, log in logs.items() if (offset := offset_of(log)) is not None}
+            def present_offset(key: TopicPartition) -> int | None:
+                return None if (log := logs.get(key)) is None else offset_of(log)
 
-            return OffsetCheckpoint(disk, directory.path_of(name), current)
+            return OffsetCheckpoint(disk, directory.path_of(name), logs.keys(), present_offset)
 
         self.recovery_points = checkpoint_of(checkpoint.RECOVERY_POINTS, lambda log: log.recovery_point)
         self.log_starts = checkpoint_of(checkpoint.LOG_START_OFFSETS, lambda log: log.log_start_offset)

@@ -302,8 +302,8 @@ class LogManager:
             OSError: A disk operation fails.
         """
         starts = self._checkpoints.recovery_starts
-        behind = starts.is_behind
-        await sleep(0)  # this check and each checkpoint visit all logs
+        behind = await starts.is_behind_in_slices()
+        await sleep(0)
         if behind:
             await starts.write()
         await self._checkpoints.recovery_points.write()

@@ -18,13 +18,15 @@ from odradek.storage.files.checkpoint import CorruptCheckpoint
 from odradek.storage.files.shared_run import SharedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.checkpoint import TopicPartition
 
 ENTRIES_PER_SLICE: Final = 1_000
 """Entries that are encoded in one turn of the event loop (about 0.5 ms). A broker writes one entry per log."""
+LOGS_PER_SLICE: Final = 1_000
+"""Logs whose offsets are collected in one turn of the event loop (about 1 ms)."""
 _logger = structlog.get_logger(__name__)
 
 
@@ -46,11 +48,21 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 class OffsetCheckpoint:
     """One checkpoint file. After `read`, only this object may write the file."""
 
-    def __init__(self, disk: Disk, path: str, current: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Manage the file at `path`. `current` returns the present offset of each open log."""
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        logs: Collection[TopicPartition],
+        offset_of: Callable[[TopicPartition], int | None],
+    ) -> None:
+        """Manage the file at `path`. `logs` has the open logs at any time.
+
+        `offset_of` returns the present offset of a log, or None if it has none or is not open.
+        """
         self._disk = disk
         self._path = path
-        self._current = current
+        self._logs = logs
+        self._offset_of = offset_of
         self._entries: dict[TopicPartition, int] = {}
         """Entries of the last completed write."""
         self._uncertain: dict[TopicPartition, int] = {}
@@ -75,8 +87,15 @@ class OffsetCheckpoint:
 
     @property
     def is_behind(self) -> bool:
-        """True if the file may have other entries than a write would write now."""
-        return bool(self._uncertain) or self._entries != self._kept | self._current()
+        """True if the file may have other entries than a write would write now. The call visits all logs."""
+        return bool(self._uncertain) or self._entries != self._present()
+
+    async def is_behind_in_slices(self) -> bool:
+        """Return what `is_behind` returns. Other tasks run between slices of the logs."""
+        offsets: dict[TopicPartition, int] = {}
+        async for entries in self._slices():
+            offsets |= entries
+        return bool(self._uncertain) or self._entries != offsets
 
     def may_have_entry(self, topic_partition: TopicPartition) -> bool:
         """Return True if the file may have an entry for the partition after a crash."""
@@ -111,13 +130,13 @@ class OffsetCheckpoint:
 
     def write_now(self) -> None:
         """Write the present offset of each log. The call blocks. Raise OSError if a disk operation fails."""
-        offsets = self._kept | self._current()
+        offsets = self._present()
         self._uncertain |= offsets
         self._disk.replace_file_now(self._path, checkpoint.encode_offsets(offsets))
         self._entries, self._uncertain = offsets, {}
 
     async def write(self) -> None:
-        """Write the offset that each log has when the write begins.
+        """Write an offset that each log has during the write. Slices of the logs are visited one after the other.
 
         Only one write runs at a time: with concurrent writes, older offsets could overwrite newer ones. All calls
         during a write share the next write.
@@ -128,7 +147,26 @@ class OffsetCheckpoint:
         await self._writes.run()
 
     async def _write(self) -> None:
-        await self._replace(self._kept | self._current())
+        offsets: dict[TopicPartition, int] = {}
+        async for entries in self._slices():
+            offsets |= entries
+            self._uncertain |= entries  # logs of this slice can be truncated or deleted before the file is replaced
+        await self._replace(offsets)
+
+    async def _slices(self) -> AsyncIterator[dict[TopicPartition, int]]:
+        """Yield the entries of a write in slices, each with the offsets of that time. Other tasks run between them."""
+        keys = list(self._logs)
+        yield self._kept | self._offsets(keys[:LOGS_PER_SLICE])
+        for first in range(LOGS_PER_SLICE, len(keys), LOGS_PER_SLICE):
+            await sleep(0)
+            yield self._offsets(keys[first : first + LOGS_PER_SLICE])
+
+    def _present(self) -> dict[TopicPartition, int]:
+        """Return the entries that a write would write now."""
+        return self._kept | self._offsets(list(self._logs))
+
+    def _offsets(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: offset for key in keys if (offset := self._offset_of(key)) is not None}
 
     async def _replace(self, offsets: dict[TopicPartition, int]) -> None:
         self._uncertain |= offsets

@@ -34,7 +34,7 @@ def raise_recovery_points(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def init(self: Checkpoints, disk: Any, directory: Any, logs: Any) -> None:
         original(self, disk, directory, logs)
-        self.recovery_points._current = lambda: {key: log.log_end_offset for key, log in logs.items()}
+        self.recovery_points._offset_of = lambda key: logs[key].log_end_offset if key in logs else None
 
     return init
 

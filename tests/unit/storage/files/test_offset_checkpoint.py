@@ -272,7 +272,7 @@ async def test_large_checkpoint_is_encoded_in_slices(
 ) -> None:
     """With 10,000 logs, one piece would take 15 ms every five seconds. Each slice may have an entry of the file."""
     offsets = {("t", index): index for index in range(25)}
-    file = OffsetCheckpoint(disk, str(tmp_path / checkpoint.HIGH_WATERMARKS), lambda: dict(offsets))
+    file = OffsetCheckpoint(disk, str(tmp_path / checkpoint.HIGH_WATERMARKS), offsets, offsets.get)
     encode, encoded, turns = checkpoint.encode_rows, list[int](), list[int]()
 
     def recorded(rows: list[tuple[tuple[str, int], int]]) -> bytes:
@@ -292,3 +292,39 @@ async def test_large_checkpoint_is_encoded_in_slices(
     assert encoded == [10, 10, 5]
     assert set(turns) >= {1, 2}
     assert file.read() == offsets
+
+
+async def test_offsets_of_many_logs_are_collected_in_slices(
+    disk: CountingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 logs, one piece would take 20 ms. An entry of a slice counts as one of the file from then on."""
+    offsets = {("t", index): index for index in range(25)}
+    visited, turns = list[int](), list[int]()
+
+    def present(key: tuple[str, int]) -> int | None:
+        visited.append(key[1])
+        return offsets.get(key)
+
+    file = OffsetCheckpoint(disk, str(tmp_path / checkpoint.HIGH_WATERMARKS), offsets.keys(), present)
+
+    async def other_task() -> None:
+        while len(visited) < 25:
+            turns.append(len(visited))
+            if turns[-1] == 10:
+                assert file.may_have_entry(("t", 9))
+                assert not file.may_have_entry(("t", 10))
+                del offsets["t", 0]  # its entry is in the file until the next write
+                del offsets["t", 20]
+                offsets["t", 30] = 30
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(offset_checkpoint, "LOGS_PER_SLICE", 10)
+    await asyncio.gather(file.write(), other_task())
+    assert turns in ([0, 10, 20], [10, 20])
+    assert file.read() == {("t", index): index for index in range(25) if index != 20}
+    assert file.may_have_entry(("t", 0))
+    assert await file.is_behind_in_slices()
+    await file.write()
+    assert file.read() == offsets
+    assert not await file.is_behind_in_slices()
+    assert not file.is_behind

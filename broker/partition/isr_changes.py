@@ -104,29 +104,32 @@ class IsrChanges:
             return False
         retries = 0
         changed: dict[str, list[int]] = {}
+        refused: dict[ErrorCode, dict[str, list[int]]] = {}
         for (partition, change), result in zip(sent, results, strict=True):
-            outcome = self._complete(partition, change, result)
+            name, error_code = f"{partition.topic}-{partition.index}", ErrorCode(result.error)
+            outcome = self._complete(partition, change, result, error_code)
             retries += outcome is IsrChangeResult.RETRY
             if outcome is IsrChangeResult.COMMITTED:
-                changed[f"{partition.topic}-{partition.index}"] = list(result.isr)
+                changed[name] = list(result.isr)
+            elif error_code is not ErrorCode.NONE:
+                refused.setdefault(error_code, {})[name] = list(change.isr)
         if changed:
-            shown = ", ".join(f"{name}: {isr}" for name, isr in islice(changed.items(), CHANGES_LOGGED_MAX))
-            _logger.info("ISR changed", partitions=len(changed), isr=shown)
+            _logger.info("ISR changed", partitions=len(changed), isr=_first_of(changed))
+        for reason, proposed in refused.items():
+            shown = _first_of(proposed)
+            _logger.info("ISR change refused", partitions=len(proposed), proposed_isr=shown, reason=reason.name)
         return retries < len(sent)
 
-    def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> IsrChangeResult:
+    def _complete(
+        self, partition: Partition, change: PendingIsrChange, result: AlteredPartition, error: ErrorCode
+    ) -> IsrChangeResult:
         """Apply the controller's result for one change, and return what became of it."""
-        outcome = partition.complete_isr_change(
-            change, ErrorCode(result.error), result.leader_epoch, result.partition_epoch, result.isr
-        )
-        if outcome is not IsrChangeResult.COMMITTED and result.error is not ErrorCode.NONE:
-            _logger.info(
-                "ISR change refused",
-                topic=partition.topic,
-                partition=partition.index,
-                proposed_isr=list(change.isr),
-                reason=result.error.name,
-            )
+        outcome = partition.complete_isr_change(change, error, result.leader_epoch, result.partition_epoch, result.isr)
         if outcome is IsrChangeResult.RETRY:
             self._pending.setdefault(partition, change)
         return outcome
+
+
+def _first_of(isrs: dict[str, list[int]]) -> str:
+    """Return the first CHANGES_LOGGED_MAX partitions with their ISRs, for the log."""
+    return ", ".join(f"{name}: {isr}" for name, isr in islice(isrs.items(), CHANGES_LOGGED_MAX))

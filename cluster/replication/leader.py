@@ -85,6 +85,8 @@ class Replica:
     """The replica is in the maximal ISR."""
     registered_epoch: int | None = None
     """Broker epoch in the metadata. None while the follower is unregistered, fenced or shutting down."""
+    removed_ms: int = NEVER_MS
+    """The last time at which the metadata removed the replica from the ISR."""
 
     def fetched(self, offset: int, *, leader_end: int, now_ms: int) -> None:
         """Note that the follower has all records below `offset` and fetches from there."""
@@ -172,6 +174,8 @@ class LeaderReplicas:
         for replica in self._others:
             if first and replica.broker_id in isr:
                 replica.caught_up_ms = now_ms
+            if replica.in_sync and replica.broker_id not in isr:
+                replica.removed_ms = now_ms
         self._mark()
         return True
 
@@ -251,12 +255,19 @@ class LeaderReplicas:
         return self._request((*self.isr, replica.broker_id))
 
     def out_of_sync(self, now_ms: int) -> list[Replica]:
-        """Return the replicas that are not in sync but have fetched within replica.lag.time.max.ms."""
+        """Return the replicas that are not in sync but have fetched within replica.lag.time.max.ms.
+
+        They have fetched since they were removed from the ISR. The controller removes a failed broker from the ISRs of
+        many partitions in slices, before it fences the broker.
+        """
         earliest_ms = now_ms - self._lag_max_ms
         return [
             each
             for each in self._others
-            if not each.in_sync and each.activity is not None and each.activity.last_fetch_ms >= earliest_ms
+            if not each.in_sync
+            and each.activity is not None
+            and each.activity.last_fetch_ms >= earliest_ms
+            and each.activity.last_fetch_ms > each.removed_ms
         ]
 
     def shrinkage(self, log_end: int, now_ms: int) -> PendingIsrChange | None:

@@ -160,3 +160,13 @@ async def test_changes_of_one_event_are_one_line_of_the_log() -> None:
     [line] = lines
     assert (line["event"], line["partitions"]) == ("ISR changed", len(partitions))
     assert line["isr"].split(", ") == [f"t-{index}: [{NODE}]" for index in range(CHANGES_LOGGED_MAX)]
+
+
+async def test_refused_changes_are_one_line_of_the_log_for_each_reason() -> None:
+    controller, partitions = FakeController(), [FakePartition(index) for index in range(CHANGES_LOGGED_MAX + 2)]
+    controller.refused_once = set(range(CHANGES_LOGGED_MAX + 1))
+    with structlog.testing.capture_logs() as lines:
+        await sent(controller, partitions)
+    refused = [line for line in lines if line["event"] == "ISR change refused"]
+    assert [(line["partitions"], line["reason"]) for line in refused] == [(CHANGES_LOGGED_MAX + 1, "NOT_CONTROLLER")]
+    assert refused[0]["proposed_isr"].count("t-") == CHANGES_LOGGED_MAX

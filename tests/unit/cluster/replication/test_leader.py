@@ -199,6 +199,19 @@ def test_idle_replica_outside_the_isr_is_proposed_again_while_it_fetches() -> No
     assert replicas.out_of_sync(now_ms=6 * LAG_MS + 1) == []
 
 
+def test_removed_replica_is_proposed_again_only_after_its_next_fetch() -> None:
+    """The controller removes a failed broker from thousands of ISRs before it fences the broker."""
+    replicas = leader_replicas((1, 2, 3))
+    replica = fetched(replicas, 3, 10)
+    replica.activity = Session(last_fetch_ms=1_000)
+    replicas.commit((1, 2, 3), (1, 2), 8, now_ms=1_010)
+    assert replicas.out_of_sync(now_ms=1_010) == []
+    replicas.commit((1, 2, 3), (1, 2), 9, now_ms=1_020)
+    assert replicas.out_of_sync(now_ms=1_020) == []
+    replica.activity.last_fetch_ms = 1_015
+    assert replicas.out_of_sync(now_ms=1_020) == [replica]
+
+
 # ---- pending ISR changes --------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ Behavior:
   group is the leader of its partition of `__consumer_offsets`.
 * The first request for a coordinator that the client may describe creates the topic, and its response waits for the
   topic. Kafka instead responds with COORDINATOR_NOT_AVAILABLE, and the client retries.
-* While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s.
+* While the failure of a broker is suspected but not decided, and it leads partitions of coordinators, the response
+  waits for their elections, or for the decision, at most 1 s.
 
 Errors:
 * INVALID_REQUEST for an unknown key type.
@@ -66,16 +67,17 @@ def handle(
     )
     if not supported:
         return refuse(context, request, ErrorCode.INVALID_REQUEST, f"Unknown key type {key_type}")
-    if context.broker.suspected_leaders.any():
-        return _when_decided(context, request, key_type)
+    kind = _KINDS.get(key_type)
+    if kind is not None and context.broker.suspected_leaders.any([kind.topic]):
+        return _when_decided(context, request, key_type, kind.topic)
     return _now(context, request, key_type)
 
 
 async def _when_decided(
-    context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int
+    context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int, topic: str
 ) -> FindCoordinatorResponse:
-    """Wait for the failure detector's decision on the suspected brokers, then find the coordinator."""
-    await context.broker.suspected_leaders.decided()
+    """Wait until no suspected broker leads a partition of `topic`, then find the coordinator."""
+    await context.broker.suspected_leaders.decided([topic])
     response = _now(context, request, key_type)
     return response if isinstance(response, FindCoordinatorResponse) else await response
 

@@ -6,9 +6,9 @@ Behavior:
   topic. Kafka instead responds with UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE, and the client retries.
 * One request creates at most 100 topics, and counts against the client's quota `controller_mutation_rate`. The rest of
   the missing topics receives LEADER_NOT_AVAILABLE. Kafka creates all topics of the request.
-* While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s. A client
-  sends this request when it loses a connection. With the old leader in the response, it would reconnect and retry a
-  second later.
+* While the failure of a broker is suspected but not decided, a response with partitions that it leads waits for their
+  elections, or for the decision, at most 1 s. A client sends this request when it loses a connection. With the old
+  leader in the response, it would reconnect and retry a second later.
 * The controller id is the lowest id of an active broker. Each broker forwards requests for the controller (KIP-590).
 
 Errors:
@@ -85,15 +85,33 @@ async def _with_new_topics(
 
 def handle(context: BrokerRequestContext, request: MetadataRequest) -> Result:
     _check(context, request)
-    if context.broker.suspected_leaders.any():
-        return _when_decided(context, request)
+    suspected = context.broker.suspected_leaders
+    if suspected.any() and suspected.any(topics := _described(context, request)):
+        return _when_decided(context, request, topics)
     return _now(context, request)
 
 
-async def _when_decided(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Wait for the failure detector's decision on the suspected brokers, then respond."""
-    await context.broker.suspected_leaders.decided()
+async def _when_decided(
+    context: BrokerRequestContext, request: MetadataRequest, topics: list[str] | None
+) -> MetadataResponse:
+    """Wait until no suspected broker leads a partition of `topics`, then respond."""
+    await context.broker.suspected_leaders.decided(topics)
     return await completed(_now(context, request))
+
+
+def _described(context: BrokerRequestContext, request: MetadataRequest) -> list[str] | None:
+    """Return the requested topics that exist and that the client may describe. None: all topics, or none requested.
+
+    A request without topics is one for the brokers and the controller.
+    """
+    if _requests_all(context, request) or not request.topics:
+        return None
+    image = context.node.metadata.image
+    known = (
+        image.topic(topic.name or "") if topic.topic_id == ZERO_UUID else image.topic_by_id(topic.topic_id)
+        for topic in request.topics
+    )
+    return context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, [each.name for each in known if each])
 
 
 def _now(context: BrokerRequestContext, request: MetadataRequest) -> Result:

@@ -4,11 +4,16 @@
 2. That broker still has the failed broker as the leader in its metadata image. The client receives a useless leader.
 3. The client waits a second or more before it sends Metadata again. The election takes about a fifth of that time.
 
-The other broker lost its own connection to the failed broker at step 1. It delays the response until the failure
-detector has decided, at most SUSPICION_MS_MAX.
+The other broker lost its own connection to the failed broker at step 1. It delays the response until the partitions
+in it have other leaders, or until the failure detector has decided, at most SUSPICION_MS_MAX.
+
+The controller fences a broker after the elections for all of its partitions. With 10,000 partitions, they take most of
+a second, and the first ones are visible after a few milliseconds.
 """
 
 from asyncio import Future, get_running_loop
+from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 from odradek.broker.quorum.peers import Peers
@@ -22,6 +27,9 @@ SUSPICION_MS_MAX: Final = 1_000
 
 Longer than a suspicion lasts (odradek.membership.suspicion.timeout.ms, 800 ms by default).
 """
+PARTITIONS_CHECKED_MAX: Final = 1_000
+"""Maximum partitions of a response whose leaders are checked, which takes 0.1 ms. A response with more partitions waits
+until each suspected broker is fenced."""
 
 
 class SuspectedLeaders:
@@ -36,13 +44,17 @@ class SuspectedLeaders:
         peers.on_lost(self._lost)
         metadata.subscribe(self._on_metadata)
 
-    def any(self) -> bool:
-        """Return True if the metadata image may name a leader that failed."""
-        return bool(self._lost_ms) and self._left_ms() > 0
+    def any(self, topics: Collection[str] | None = None) -> bool:
+        """Return True if the metadata image may name a leader that failed, of a partition of `topics`.
 
-    async def decided(self) -> None:
-        """Return when the failure detector has decided on each suspected node, or after SUSPICION_MS_MAX."""
-        while (left_ms := self._left_ms()) > 0:
+        None: of any partition, or as the controller.
+        """
+        return bool(self._lost_ms) and self._left_ms() > 0 and (topics is None or self._lead(topics))
+
+    async def decided(self, topics: Collection[str] | None = None) -> None:
+        """Return when `any` is False: after an election, a decision of the failure detector, or SUSPICION_MS_MAX."""
+        while self.any(topics):
+            left_ms = self._left_ms()
             changed: Future[None] = get_running_loop().create_future()
             self._waiting.append(changed)
             timer = get_running_loop().call_later(left_ms / 1_000, _finish, changed)
@@ -56,6 +68,14 @@ class SuspectedLeaders:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             _finish(future)
+
+    def _lead(self, topics: Collection[str]) -> bool:
+        """Return True if a suspected node leads a partition of `topics`, or if they are too many for a check."""
+        image = self._metadata.image
+        known = (topic for name in topics if (topic := image.topic(name)) is not None)
+        leaders = (partition.leader for topic in known for partition in topic.partitions.values())
+        checked = list(islice(leaders, PARTITIONS_CHECKED_MAX + 1))
+        return len(checked) > PARTITIONS_CHECKED_MAX or not self._lost_ms.keys().isdisjoint(checked)
 
     def _left_ms(self) -> int:
         """Return the milliseconds until the last suspicion of an unfenced broker expires; 0 without a suspicion."""

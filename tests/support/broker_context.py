@@ -149,7 +149,7 @@ def context(
     services: Any = SimpleNamespace(
         config=made,
         metadata=cache,
-        suspected_leaders=SimpleNamespace(any=lambda: False),
+        suspected_leaders=SimpleNamespace(any=lambda _topics=None: False),
         controller=controller or FakeController(),
         auto_topic_creation=FakeAutoTopicCreation(cache, refusals),
         topic_settings=TopicSettings(made),
@@ -183,3 +183,26 @@ async def response_of(result: Any) -> Any:
     while isinstance(result, (Ordered, Awaitable)):
         result = await (result.awaitable if isinstance(result, Ordered) else result)
     return result
+
+
+class OneSuspect:
+    """Suspected leaders with broker 2, for which `decided` elects broker 1. It has the arguments of the calls."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+        self.waited: list[Sequence[str] | None] = []
+
+    def any(self, topics: Sequence[str] | None = None) -> bool:
+        return topics is None or any(
+            partition.leader == 2 for name in topics for partition in self._cache.image.topic(name).partitions.values()
+        )
+
+    async def decided(self, topics: Sequence[str] | None = None) -> None:
+        self.waited.append(topics)
+        elected = {
+            name: replace(each, partitions={index: replace(one, leader=1) for index, one in each.partitions.items()})
+            for name, each in self._cache.image.topics.items()
+        }
+        self._cache.image = replace(
+            self._cache.image, topics=elected, topics_by_id={each.topic_id: each for each in elected.values()}
+        )

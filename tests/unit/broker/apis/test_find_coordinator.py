@@ -9,7 +9,7 @@ from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.hashing import partition_for
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.support.broker_context import Deny, broker, context, image, response_of, services_of, topic
+from tests.support.broker_context import Deny, OneSuspect, broker, context, image, response_of, services_of, topic
 
 E = ErrorCode
 KINDS = pytest.mark.parametrize(("kind", "log"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
@@ -72,3 +72,18 @@ async def test_find_coordinator_of_an_unsupported_key_type_is_an_error(
     response = await response_of(find_coordinator.handle(context(version, image()), request))
     result = response.coordinators[0] if version >= 4 else response
     assert result.error_code == error
+
+
+@KINDS
+@pytest.mark.parametrize(("leaders", "waits"), [([1, 1], False), ([1, 2], True)])
+async def test_find_coordinator_waits_while_a_suspected_broker_leads_coordinators(
+    kind: int, log: str, leaders: list[int], waits: bool
+) -> None:
+    cluster_image = image([topic(log, 9, leaders, replicas=(1, 2)), topic("t", 1, [2])], [broker(1), broker(2)])
+    request_context = context(4, cluster_image)
+    services = services_of(request_context)
+    services.suspected_leaders = suspect = OneSuspect(services.metadata)
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b", "c"])
+    response = await response_of(find_coordinator.handle(request_context, request))
+    assert suspect.waited == ([[log]] if waits else [])
+    assert {coordinator.node_id for coordinator in response.coordinators} == {1}

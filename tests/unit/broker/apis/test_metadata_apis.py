@@ -21,7 +21,7 @@ from odradek.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker_context import Deny, broker, context, image, response_of, services_of, topic
+from tests.support.broker_context import Deny, OneSuspect, broker, context, image, response_of, services_of, topic
 
 A, B = topic("a", 1, [1]), topic("b", 2, [1, 2, -1], replicas=(1, 2))
 
@@ -338,3 +338,27 @@ def test_refusals_encode_in_every_version(api: AnyApi) -> None:
         response = api.refuse(context(version, image()), api.request(), ErrorCode.UNKNOWN_SERVER_ERROR, "message")
         assert response is not None
         assert encode(response, version)
+
+
+@pytest.mark.parametrize(
+    ("topics", "denied", "waited"),
+    [
+        (named_topics("a"), (), []),
+        (named_topics("a", "b"), (), [["a", "b"]]),
+        (named_topics("b"), ("b",), []),  # a client without rights cannot learn that the topic exists
+        ([MetadataRequestTopic(topic_id=B.topic_id)], (), [["b"]]),
+        ([MetadataRequestTopic(topic_id=UUID(int=77))], (), []),
+        ([], (), [None]),  # the brokers and the controller
+        (None, (), [None]),
+    ],
+)
+async def test_metadata_waits_while_a_suspected_broker_leads_a_requested_topic(
+    topics: list[MetadataRequestTopic] | None, denied: tuple[str, ...], waited: list[list[str] | None]
+) -> None:
+    authorizer = Deny(*((AclOperation.DESCRIBE, name) for name in denied))
+    request_context = context(12, image([A, B], [broker(1), broker(2)]), authorizer=authorizer)
+    services = services_of(request_context)
+    services.suspected_leaders = suspect = OneSuspect(services.metadata)
+    response = await response_of(metadata.handle(request_context, MetadataRequest(topics=topics)))
+    assert suspect.waited == waited
+    assert all(partition.leader_id in {1, -1} for each in response.topics for partition in each.partitions)

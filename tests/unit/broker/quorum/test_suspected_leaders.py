@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.quorum.suspected_leaders import SUSPICION_MS_MAX, SuspectedLeaders
-from tests.support.broker_context import broker, image
+from odradek.broker.quorum.suspected_leaders import PARTITIONS_CHECKED_MAX, SUSPICION_MS_MAX, SuspectedLeaders
+from tests.support.broker_context import broker, image, topic
 
 
 class Rig:
@@ -26,6 +26,11 @@ class Rig:
 
     def _subscribe(self, callback: Callable[[Any, Any], None]) -> None:
         self.publish = callback
+
+    def lead_t(self, *leaders: int) -> None:
+        """Publish an image with one partition of `t` for each leader."""
+        self.metadata.image = image([topic("t", 1, leaders)], brokers=self.metadata.image.brokers.values())
+        self.publish(None, self.metadata.image)
 
     def fence(self, node_id: int) -> None:
         brokers = {**self.metadata.image.brokers, node_id: broker(node_id, fenced=True)}
@@ -88,3 +93,37 @@ async def test_unregistered_and_fenced_brokers_cause_no_delay() -> None:
     rig.fence(2)
     rig.lose(2, True)
     assert not rig.suspected.any()
+
+
+async def test_delay_ends_when_other_brokers_lead_the_topics_of_the_request() -> None:
+    """The controller fences the failed broker only after the elections for all of its partitions."""
+    rig = Rig()
+    rig.lead_t(1, 2)
+    rig.lose(2, False)
+    assert rig.suspected.any(["t"])
+    task = asyncio.get_running_loop().create_task(rig.suspected.decided(["missing", "t"]))
+    await asyncio.sleep(0)
+    rig.lead_t(1, 1)
+    async with asyncio.timeout(10):
+        await task
+    assert not rig.suspected.any(["t"])
+    assert rig.suspected.any()
+
+
+async def test_topics_of_other_leaders_cause_no_delay() -> None:
+    rig = Rig()
+    rig.lead_t(1, 1)
+    rig.lose(2, False)
+    assert not rig.suspected.any(["t", "missing"])
+    assert rig.suspected.any()
+
+
+async def test_response_with_too_many_partitions_to_check_waits_for_the_decision() -> None:
+    rig = Rig()
+    rig.lead_t(*[1] * PARTITIONS_CHECKED_MAX)
+    rig.lose(2, False)
+    assert not rig.suspected.any(["t"])
+    rig.lead_t(*[1] * (PARTITIONS_CHECKED_MAX + 1))
+    assert rig.suspected.any(["t"])
+    rig.fence(2)
+    assert not rig.suspected.any(["t"])

@@ -29,8 +29,8 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   - Transactions and producers: `list_transactions`, `describe_transaction`, `fence_producer`,
     `expire_transactional_ids`, `blocked_partitions`, `abort_hanging_transaction`, `list_producers`,
     `producers_by_partition`, `expire_producers`.
-  - The cluster: `cluster_status`, `wait_until_serving`, `wait_until_in_sync`, `list_features`, `update_feature`,
-    `unregister_broker`.
+  - The cluster: `cluster_status`, `wait_until_serving`, `wait_until_all_serve`, `wait_until_in_sync`,
+    `list_features`, `update_feature`, `unregister_broker`.
   - Users: `describe_acls`, `create_acls`, `delete_acls`, `explain_acl`, `describe_users`, `set_user`, `remove_user`,
     `create_token`, `renew_token`, `expire_token`, `describe_tokens`, `describe_quotas`, `alter_quotas`.
 - Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`;
@@ -110,7 +110,7 @@ if TYPE_CHECKING:
         producers_by_partition,
     )
     from odradek.client.admin.quotas import ENTITY_TYPES, Quota, alter_quotas, describe_quotas
-    from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
+    from odradek.client.admin.readiness import wait_until_all_serve, wait_until_in_sync, wait_until_serving
     from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
     from odradek.client.admin.tokens import Token, create_token, describe_tokens, expire_token, renew_token
     from odradek.client.admin.topics import (
@@ -189,7 +189,7 @@ _MODULES = {
     ),
     "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets", "offsets_of_partitions"),
     "admin.producers": ("ProducerListing", "expire_producers", "list_producers", "producers_by_partition"),
-    "admin.readiness": ("wait_until_in_sync", "wait_until_serving"),
+    "admin.readiness": ("wait_until_all_serve", "wait_until_in_sync", "wait_until_serving"),
     "admin.status": ("BrokerDescription", "ClusterStatus", "cluster_status"),
     "admin.topics": (
         "CreatedTopic", "PartitionDescription", "TopicListing", "create_topic", "delete_topic", "describe_partitions",
@@ -348,6 +348,7 @@ __all__ = [
     "set_user",
     "unregister_broker",
     "update_feature",
+    "wait_until_all_serve",
     "wait_until_in_sync",
     "wait_until_serving",
 ]  # fmt: skip

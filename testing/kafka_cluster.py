@@ -319,7 +319,7 @@ class KafkaCluster(LocalCluster):
         before, passwords = self._state_before, read_passwords(self.directory.security_files)
 
         async def clean(cluster: client.Cluster) -> None:
-            await client.wait_until_serving(self.bootstrap, len(self.node_ids), self._client_settings())
+            await client.wait_until_all_serve([*map(self.endpoint, self.node_ids)], self._client_settings())
             if before is not None:
                 await restore(cluster, self.node_ids, before, passwords)
             await _delete_everything(cluster)

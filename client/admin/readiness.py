@@ -11,7 +11,7 @@ from odradek.client.network.cluster import Cluster
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from odradek.client.network.metadata import Metadata
     from odradek.client.network.settings import Settings
@@ -30,7 +30,28 @@ async def wait_until_serving(bootstrap: str, brokers: int, settings: Settings | 
     With the usual min.insync.replicas, all partitions then accept records with acks=all. Raise ClientError if it takes
     longer than READY_TIMEOUT_S.
     """
-    await _wait(bootstrap, brokers, lambda replicas: (replicas + 1) // 2, settings)
+    await _wait(bootstrap, brokers, _majority, settings)
+
+
+async def wait_until_all_serve(endpoints: Sequence[str], settings: Settings | None = None) -> None:
+    """Wait like `wait_until_serving` in the view of each broker, until all brokers return the same metadata.
+
+    `endpoints` has the address of each broker. A broker that was isolated returns its old metadata until it receives
+    the new one. There, no broker is fenced.
+    """
+
+    async def missing() -> list[str]:
+        views: list[Metadata] = []
+        for endpoint in endpoints:
+            async with Cluster(endpoint, settings) as cluster:
+                views.append(await cluster.fetch_metadata(None))
+            if items := missing_items(views[-1], len(endpoints), _majority):
+                return items
+            if views[-1] != views[0]:
+                return [f"{endpoints[0]} and {endpoint} have different metadata"]
+        return []
+
+    await _until_none(missing)
 
 
 async def wait_until_in_sync(bootstrap: str, brokers: int, settings: Settings | None = None) -> int | None:
@@ -47,19 +68,38 @@ async def _wait(bootstrap: str, brokers: int, required: Callable[[int], int], se
 
     Each check bootstraps again, so that the first address is preferred once it responds.
     """
+    controller: int | None = None
+
+    async def missing() -> list[str]:
+        nonlocal controller
+        async with Cluster(bootstrap, settings) as cluster:
+            items = missing_items(await cluster.fetch_metadata(None), brokers, required)
+            if not items:
+                controller = await active_controller(cluster)
+            return items
+
+    await _until_none(missing)
+    return controller
+
+
+async def _until_none(find_missing: Callable[[], Awaitable[list[str]]]) -> None:
+    """Call `find_missing` until it returns nothing. Raise ClientError if it takes longer than READY_TIMEOUT_S."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_TIMEOUT_S
     while True:
         try:
-            async with Cluster(bootstrap, settings) as cluster:
-                missing = missing_items(await cluster.fetch_metadata(None), brokers, required)
-                if not missing:
-                    return await active_controller(cluster)
+            missing = await find_missing()
+            if not missing:
+                return
         except ClientError as error:
             missing = [str(error)]
         if loop.time() > deadline:
             raise ClientError(f"not in sync within {READY_TIMEOUT_S:.0f} s: {', '.join(missing[:SHOWN_MAX])}")
         await asyncio.sleep(READY_INTERVAL_S)
+
+
+def _majority(replicas: int) -> int:
+    return (replicas + 1) // 2
 
 
 def missing_items(metadata: Metadata, brokers: int, required: Callable[[int], int]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client import ClientError, Cluster, wait_until_in_sync, wait_until_serving
+from odradek.client import ClientError, Cluster, wait_until_all_serve, wait_until_in_sync, wait_until_serving
 from odradek.client.admin.readiness import READY_TIMEOUT_S, missing_items
 from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -80,6 +80,25 @@ def test_brokers_that_start_late_are_awaited_and_the_first_address_is_preferred(
 
     assert run(kafka, test()) == 2
     assert kafka.of(DescribeQuorumRequest)[0].node_id == 1
+
+
+def test_a_broker_with_old_metadata_is_awaited(kafka: FakeKafka) -> None:
+    """A broker that was isolated knows neither its fencing nor the later elections."""
+    views = {1: [(1, 3), (1, 3), (2, 2), (2, 2)], 2: [], 3: []}
+
+    def respond(request: MetadataRequest) -> Any:
+        remaining = views[kafka.of(MetadataRequest)[-1].node_id]
+        leader, brokers = remaining.pop(0) if remaining else (2, 3)
+        kafka.leaders = {"t": [leader]}
+        response = kafka._metadata(request)
+        response.brokers = response.brokers[:brokers]
+        return response
+
+    kafka.script(MetadataRequest, *[respond] * 50)
+    run(kafka, wait_until_all_serve([kafka.address(node_id) for node_id in (1, 2, 3)]))
+    assert views[1] == []
+    last = kafka.of(MetadataRequest)[-6:]
+    assert {received.node_id for received in last} == {1, 2, 3}
 
 
 def test_a_cluster_that_stays_incomplete_fails_with_the_reason(kafka: FakeKafka) -> None:

@@ -30,8 +30,12 @@ class Part(Generic[T]):
     error: str = ""
 
 
-async def read_part(reading: Awaitable[T], deadline_s: float = DEADLINE_S) -> Part[T]:
-    """Wait for a value. Return the reason instead if the cluster refuses it, or does not respond in time."""
+async def read_part(reading: Awaitable[T], deadline_s: float | None = None) -> Part[T]:
+    """Wait for a value. Return the reason instead if the cluster refuses it, or does not respond in time.
+
+    `deadline_s` None: DEADLINE_S.
+    """
+    deadline_s = DEADLINE_S if deadline_s is None else deadline_s
     try:
         async with asyncio.timeout(deadline_s):
             return Part(await reading)

@@ -12,6 +12,7 @@ import pytest
 
 from odradek.client import Cluster, Fenced, Producer, ProducerRecord, blocked_partitions, describe_transaction
 from odradek.client import Settings as ClientSettings
+from odradek.console.model import parts, transition_log
 from odradek.console.settings import Settings
 from tests.support.console_client import SMALL, browser
 from tests.support.hanging import leave_hanging
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 UNVERIFIED = "transaction.partition.verification.enable=false"
 HANGING_PRODUCER = 77
+LOADED_S = 120.0
+"""Deadline of a large page on a loaded machine."""
 
 
 def settings_of(node: RunningNode, *, allow_actions: bool = False) -> Settings:
@@ -155,8 +158,12 @@ async def test_long_ids_are_shortened_on_the_page_of_a_transactional_id(tmp_path
     assert "c" * 58 not in page.text
 
 
-async def test_many_long_ids_are_described_and_leave_the_page_short(tmp_path: Path) -> None:
+async def test_many_long_ids_are_described_and_leave_the_page_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Descriptions of all ids in one request exceed its maximum. In addresses, they would take 12 MB."""
+    monkeypatch.setattr(parts, "DEADLINE_S", LOADED_S)
+    monkeypatch.setattr(transition_log, "SCAN_DEADLINE_S", LOADED_S)
     ids = [f"{number:03}" + "€" * 10_000 for number in range(150)]
     async with running(tmp_path, *SMALL) as node:
         await node.metadata("payments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.local.processes import BrokerCommand, BrokerProcess, Lifeline
 from odradek.local.startup import wait_ready
 from odradek.local.stopping import stop_all
-from tests.interop.drivers.base import ProducerOptions
+from tests.interop.drivers.base import Message, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
 from tests.support.certificates import issue
 from tests.support.command_line import TIMEOUT_S
@@ -80,7 +81,9 @@ def outcomes(folder: Path, port: int) -> dict[str, object]:
     producer.send(TOPIC, b"committed")
     producer.commit()
     producer.close()
-    read = driver.consume(admin["bootstrap.servers"], TOPIC, [0], "read_committed")
+    read, deadline = list[Message](), time.monotonic() + TIMEOUT_S
+    while not read and time.monotonic() < deadline:  # Kafka writes the markers after the response to a commit
+        read = driver.consume(admin["bootstrap.servers"], TOPIC, [0], "read_committed")
     return {
         "read": [message.value for message in read],
         "alice": delivery_error(settings("alice")),

@@ -46,6 +46,7 @@ def test_each_disk_error_is_generated() -> None:
     assert not errors
 
 
+@pytest.mark.full
 def test_each_disk_error_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one run with compaction and metadata snapshots, inject each entry of the table at its first operation.
 

@@ -24,7 +24,7 @@ CONNECTIONS = 50
 REQUEST_BYTES = 400_000
 
 HALF_BUDGET_MIB = 128
-HALF_CONNECTIONS = (12, 26)
+HALF_CONNECTIONS = (12, pytest.param(26, marks=pytest.mark.full))
 """Connections that send a part of a request. Half of them close then; half stay open. 26 send more than the budget."""
 HALF_REQUEST_BYTES = 9 * 2**20
 """Received bytes of each such request: just beyond a size to which a buffer that grows by a factor of 4 would grow."""

@@ -106,13 +106,13 @@ class IsrChanges:
         changed: dict[str, list[int]] = {}
         refused: dict[ErrorCode, dict[str, list[int]]] = {}
         for (partition, change), result in zip(sent, results, strict=True):
-            name, error_code = f"{partition.topic}-{partition.index}", ErrorCode(result.error)
-            outcome = self._complete(partition, change, result, error_code)
+            name = f"{partition.topic}-{partition.index}"
+            outcome = self._complete(partition, change, result)
             retries += outcome is IsrChangeResult.RETRY
             if outcome is IsrChangeResult.COMMITTED:
                 changed[name] = list(result.isr)
-            elif error_code is not ErrorCode.NONE:
-                refused.setdefault(error_code, {})[name] = list(change.isr)
+            elif result.error is not ErrorCode.NONE:
+                refused.setdefault(result.error, {})[name] = list(change.isr)
         if changed:
             _logger.info("ISR changed", partitions=len(changed), isr=_first_of(changed))
         for reason, proposed in refused.items():
@@ -120,11 +120,11 @@ class IsrChanges:
             _logger.info("ISR change refused", partitions=len(proposed), proposed_isr=shown, reason=reason.name)
         return retries < len(sent)
 
-    def _complete(
-        self, partition: Partition, change: PendingIsrChange, result: AlteredPartition, error: ErrorCode
-    ) -> IsrChangeResult:
+    def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> IsrChangeResult:
         """Apply the controller's result for one change, and return what became of it."""
-        outcome = partition.complete_isr_change(change, error, result.leader_epoch, result.partition_epoch, result.isr)
+        outcome = partition.complete_isr_change(
+            change, ErrorCode(result.error), result.leader_epoch, result.partition_epoch, result.isr
+        )
         if outcome is IsrChangeResult.RETRY:
             self._pending.setdefault(partition, change)
         return outcome

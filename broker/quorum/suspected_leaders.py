@@ -28,8 +28,8 @@ SUSPICION_MS_MAX: Final = 1_000
 Longer than a suspicion lasts (odradek.membership.suspicion.timeout.ms, 800 ms by default).
 """
 PARTITIONS_CHECKED_MAX: Final = 1_000
-"""Maximum partitions of a response whose leaders are checked, which takes 0.1 ms. A response with more partitions waits
-until each suspected broker is fenced."""
+"""Maximum partitions of a response whose leaders are checked, which takes less than 0.1 ms. A response with more
+partitions waits until each suspected broker is fenced."""
 
 
 class SuspectedLeaders:

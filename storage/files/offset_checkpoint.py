@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENTRIES_PER_SLICE: Final = 1_000
 """Entries that are encoded in one turn of the event loop (about 0.5 ms). A broker writes one entry per log."""
 LOGS_PER_SLICE: Final = 1_000
-"""Logs whose offsets are collected in one turn of the event loop (about 1 ms)."""
+"""Logs whose offsets are collected in one turn of the event loop (about 2 ms)."""
 _logger = structlog.get_logger(__name__)
 
 

@@ -186,7 +186,7 @@ async def response_of(result: Any) -> Any:
 
 
 class OneSuspect:
-    """Suspected leaders with broker 2, for which `decided` elects broker 1. It has the arguments of the calls."""
+    """Suspected leaders with broker 2, for which `decided` elects broker 1. `waited` has its arguments."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache

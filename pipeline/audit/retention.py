@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from odradek.client import ConfigChange, ConfigKind, ConfigOperation, CoordinatorType, alter_configs
 from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.spark.blocking import run
 
 if TYPE_CHECKING:
     from odradek.pipeline.cluster.access import Access
@@ -22,7 +22,7 @@ def keep_transitions(access: Access) -> None:
 
     The topic is created if it does not exist. Raise ClientError if the cluster refuses or does not respond.
     """
-    asyncio.run(_keep_transitions(access))
+    run(_keep_transitions(access))
 
 
 async def _keep_transitions(access: Access) -> None:

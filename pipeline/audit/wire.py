@@ -23,6 +23,7 @@ from odradek.pipeline.audit.evidence import PartitionScan
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.spark.blocking import run
 
 if TYPE_CHECKING:
     from odradek.pipeline.audit.evidence import LogRange
@@ -50,7 +51,7 @@ class RunningCluster:
 
     def partitions(self) -> list[Listed]:
         """Return the partitions with the offsets to read. Raise ClientError if the cluster does not respond."""
-        return asyncio.run(_partitions(self._bootstrap, self._settings))
+        return run(_partitions(self._bootstrap, self._settings))
 
     def scan(self, listed: Listed) -> tuple[PartitionScan, LogRange]:
         """Read one partition. Raise ClientError if its leader does not respond.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
+import pytest
+
 from odradek.client import EARLIEST
 from odradek.pipeline.audit import wire
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pytest
 
     from odradek.client import TopicPartition
 
@@ -43,14 +43,24 @@ async def configs(cluster: OneBroker, kind: object, topic: str, *, defaults: boo
     return [SimpleNamespace(name="cleanup.policy", value=POLICIES[topic])]
 
 
-def test_gaps_are_excused_in_compacted_topics_and_in_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topic `__transaction_state` may have been compacted before its policy was changed."""
+@pytest.fixture(autouse=True)
+def one_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "Cluster", OneBroker)
     monkeypatch.setattr(wire, "offsets_of_partitions", offsets)
     monkeypatch.setattr(wire, "describe_configs", configs)
+
+
+def test_gaps_are_excused_in_compacted_topics_and_in_transitions() -> None:
+    """Topic `__transaction_state` may have been compacted before its policy was changed."""
     listed = wire.RunningCluster("127.0.0.1:9092").partitions()
     assert {each["topic"]: each["compacted_below"] for each in listed} == {
         TRANSACTION_STATE: 9,
         "compacted": 9,
         "plain": 0,
     }
+
+
+async def test_a_notebook_can_audit_a_running_cluster() -> None:
+    """A notebook runs its cells in a thread with an event loop."""
+    listed = wire.RunningCluster("127.0.0.1:9092").partitions()
+    assert {each["topic"] for each in listed} == set(POLICIES)

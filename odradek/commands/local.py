@@ -15,7 +15,7 @@ from odradek.commands.options import Directory
 from odradek.commands.target import DIRECTORY_DEFAULT
 from odradek.commands.up import start_brokers
 from odradek.local.directory import ClusterDirectory, ClusterState
-from odradek.local.launch import mark_all_stopped, mark_stopped
+from odradek.local.launch import mark_all_stopped, mark_stopped, refuse_lost_disks
 from odradek.local.output import FAILED, errors
 from odradek.local.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
 from odradek.local.progress import print_failures, status_line
@@ -87,6 +87,7 @@ def restart(
             )
         selected = nodes or state.plan.node_ids
         require_brokers(cluster, state, selected)
+        refuse_lost_disks(cluster, state, selected, empty=False)
         controller = wait_in_sync(cluster, state, state.plan.node_ids[0])
         for node_id in sorted(selected, key=lambda node_id: node_id == controller):
             restart_one(cluster, node_id, timeout_s)

@@ -328,7 +328,7 @@ def refuse_stopping(directory: ClusterDirectory, state: ClusterState, node_ids: 
 def refuse_lost_disks(
     directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, empty: bool
 ) -> None:
-    """Refuse the start of brokers that had data before and now have empty data directories.
+    """Refuse to start or restart brokers that had data before and now have empty data directories.
 
     With `empty`, the operator permits the start. It is refused nevertheless if a majority of the voters has no data,
     because the metadata log would be lost.
@@ -349,7 +349,9 @@ def refuse_lost_disks(
             f"{state.plan.majority} are needed"
         )
     if not empty:
-        raise BrokerFailed(f"{text}, or add --empty to start with an empty directory that the other brokers fill")
+        raise BrokerFailed(
+            f"{text}, or start it with an empty directory that the other brokers fill: add --empty to up or start"
+        )
 
 
 def mark_stopped(directory: ClusterDirectory, node_ids: Collection[int]) -> dict[int, ProcessId]:

@@ -118,8 +118,12 @@ def test_lost_majority_is_reported_until_its_brokers_are_started(tmp_path: Path)
 def test_broker_with_a_lost_disk_starts_only_with_empty_and_replicates_again(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
-        kill(tmp_path, 2)
         (tmp_path / "broker-2").rename(tmp_path / "lost")
+        unchanged = odradek("restart", "2", "--dir", str(tmp_path))
+        assert unchanged.returncode == 1
+        assert "broker 2: the disk is lost" in unchanged.stderr
+        assert status(tmp_path)["unreachable"] == [], "a broker that could not start again is not stopped"
+        kill(tmp_path, 2)
         refused = odradek("start", "2", "--dir", str(tmp_path))
         assert refused.returncode == 1
         for word in ("broker 2", str(tmp_path / "broker-2"), "--empty"):

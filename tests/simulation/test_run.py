@@ -140,6 +140,11 @@ async def _socket_of_datagrams() -> None:
         await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, sock=real)
 
 
+async def _reception() -> None:
+    with socket.socket() as real:
+        await asyncio.get_running_loop().sock_recv(real, 1)
+
+
 async def _upgrade_to_tls() -> None:
     _, writer = await asyncio.open_connection(await _address(), 9092)
     await writer.start_tls(ssl.create_default_context())
@@ -189,7 +194,7 @@ def _selector() -> None:
             r"a pipe \(connect_read_pipe",
         ),
         (lambda: asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, sys.stdout), "a pipe"),
-        (lambda: asyncio.get_running_loop().sock_recv(socket.socket(), 1), r"a real socket \(sock_recv"),
+        (_reception, r"a real socket \(sock_recv"),
         (lambda: asyncio.get_running_loop().set_task_factory(None), "a task factory"),
         (lambda: os._exit(0), r"os\._exit"),
         (lambda: os.kill(os.getpid(), signal.SIGTERM), r"a signal \(kill"),

@@ -24,6 +24,7 @@ from odradek.storage.segment.index import (
     TxnIndex,
     equal_entries,
 )
+from odradek.storage.segment.index_files import read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -335,13 +336,8 @@ class Segment:
         for position, header, _ in scan:
             if position == 0:
                 self.first_batch_timestamp = header.max_timestamp
-            if header.base_offset < end_offset:
-                raise CorruptIndex(
-                    f"the batch at byte {scan.position} has offset {header.base_offset}, which is below {end_offset}"
-                )
+            self._note_opened(header, end_offset)
             end_offset = header.last_offset + 1
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
             note(header)
         if scan.position != self.size:
             raise CorruptIndex(f"no valid batch at byte {scan.position}: {scan.defect}")
@@ -373,9 +369,8 @@ class Segment:
         for at, header, _ in scan:
             if header.base_offset >= offset:
                 break
+            self._note_opened(header, end_offset)
             position, end_offset = at + header.size, header.last_offset + 1
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
         if end_offset != offset:
             raise CorruptIndex(f"no batch ends at offset {offset}: the last one before it ends at {end_offset}")
         count = len(self.txn_index)
@@ -385,6 +380,21 @@ class Segment:
         self.bytes_since_index_entry = position - self.offset_index.last_position
         self._read_first_timestamp()
         return position
+
+    def _note_opened(self, header: BatchHeader, end_offset: int) -> None:
+        """Note a batch after the one that ends before `end_offset`. Raise CorruptIndex if their offsets overlap."""
+        if header.base_offset < end_offset:
+            raise CorruptIndex(f"a batch has offset {header.base_offset}, which is below {end_offset}")
+        self._note_newest(header)
+
+    def _note_newest(self, header: BatchHeader) -> None:
+        """Note the timestamp of a batch, unless the batch is below the last entry of the time index.
+
+        The entry covers all batches below it. A larger timestamp there is damaged, and the time index could not take
+        an entry for it.
+        """
+        if header.max_timestamp > self.max_timestamp and header.last_offset >= self.offset_of_max_timestamp:
+            self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
 
     def _read_index_files(self, present: Collection[str], *, whole: bool) -> tuple[bytes, bytes]:
         """Load the transaction index and the largest timestamp.
@@ -406,19 +416,7 @@ class Segment:
         path = self.path(suffix)
         if name not in present:
             raise CorruptIndex(f"{path} is missing")
-        if whole:
-            content = self._disk.read_file(path)
-            if len(content) % entry_bytes:
-                raise CorruptIndex(f"{path} has {len(content)} bytes, not a multiple of {entry_bytes}")
-            return content
-        file = self._disk.open(path, create=False)
-        try:
-            if file.size % entry_bytes:
-                raise CorruptIndex(f"{path} has {file.size} bytes, not a multiple of {entry_bytes}")
-            start = max(0, file.size - entry_bytes)
-            return bytes(file.read(start, file.size - start))
-        finally:
-            file.close()
+        return read_entries(self._disk, path, entry_bytes, whole=whole)
 
     def _read_first_timestamp(self) -> None:
         self.note_first_batch(self.file.read(0, HEADER_BYTES))
@@ -480,8 +478,7 @@ class Segment:
         self.offset_of_max_timestamp = self.time_index.last_offset
         start, _ = self.offset_index.position_for(self.offset_of_max_timestamp)
         for _, header, _ in Scan(self.file, start, self.size):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
+            self._note_newest(header)
         self.bytes_since_index_entry = self.size - self.offset_index.last_position
         self._read_first_timestamp()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol.errors import Malformed, Refusal
@@ -90,6 +90,9 @@ DAMAGES = st.lists(
     min_size=1,
     max_size=4,
 )
+
+LATE_TIMESTAMP = Damage("log", file_index=3, kind="flip", position=40, amount=1, garbage=b"")
+"""A larger timestamp of a batch below an entry of the time index. Recovery starts after both."""
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +188,7 @@ def test_recovery_keeps_the_longest_valid_prefix(pristine: Path, damages: list[D
     clean=st.booleans(),
     offset=st.integers(0, 120),
 )
+@example(damages=[LATE_TIMESTAMP], recovery_point=90, start=0, clean=False, offset=0)
 def test_damage_below_the_recovery_point_refuses_reads_without_crash(
     pristine: Path, damages: list[Damage], recovery_point: int, start: int | None, clean: bool, offset: int
 ) -> None:

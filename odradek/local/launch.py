@@ -350,7 +350,8 @@ def refuse_lost_disks(
         )
     if not empty:
         raise BrokerFailed(
-            f"{text}, or start it with an empty directory that the other brokers fill: add --empty to up or start"
+            f"{text}, or add --empty to up or start, which fills the directory from the other brokers; end the broker "
+            "first if it runs"
         )
 
 

@@ -336,7 +336,11 @@ class Segment:
         for position, header, _ in scan:
             if position == 0:
                 self.first_batch_timestamp = header.max_timestamp
-            self._note_opened(header, end_offset)
+            if header.base_offset < end_offset:
+                raise CorruptIndex(
+                    f"the batch at byte {scan.position} has offset {header.base_offset}, which is below {end_offset}"
+                )
+            self._note_newest(header)
             end_offset = header.last_offset + 1
             note(header)
         if scan.position != self.size:
@@ -369,7 +373,8 @@ class Segment:
         for at, header, _ in scan:
             if header.base_offset >= offset:
                 break
-            self._note_opened(header, end_offset)
+            if header.last_offset < offset:  # otherwise its offset is damaged
+                self._note_newest(header)
             position, end_offset = at + header.size, header.last_offset + 1
         if end_offset != offset:
             raise CorruptIndex(f"no batch ends at offset {offset}: the last one before it ends at {end_offset}")
@@ -381,17 +386,11 @@ class Segment:
         self._read_first_timestamp()
         return position
 
-    def _note_opened(self, header: BatchHeader, end_offset: int) -> None:
-        """Note a batch after the one that ends before `end_offset`. Raise CorruptIndex if their offsets overlap."""
-        if header.base_offset < end_offset:
-            raise CorruptIndex(f"a batch has offset {header.base_offset}, which is below {end_offset}")
-        self._note_newest(header)
-
     def _note_newest(self, header: BatchHeader) -> None:
-        """Note the timestamp of a batch, unless the batch is below the last entry of the time index.
+        """Note the timestamp of a batch if it is the largest one so far.
 
-        The entry covers all batches below it. A larger timestamp there is damaged, and the time index could not take
-        an entry for it.
+        The last entry of the time index has the largest timestamp up to its offset. A larger one at a lower offset is
+        damaged, and is ignored: an entry for it would be out of order.
         """
         if header.max_timestamp > self.max_timestamp and header.last_offset >= self.offset_of_max_timestamp:
             self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset

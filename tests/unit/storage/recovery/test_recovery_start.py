@@ -16,7 +16,7 @@ from odradek.storage.producers.snapshot import ACTIVE_SEGMENT_SNAPSHOTS_MAX, dec
 from odradek.storage.recovery.producer_replay import BatchApplier
 from odradek.storage.segment.index import TXN_ENTRY_BYTES
 from odradek.storage.segment.segment import Segment
-from tests.support.logs import NOW_MS, append, batch, marker, open_log, produced
+from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced
 from tests.support.recovery_starts import BIG, CONFIG, checkpointed, fill, state
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
     from odradek.storage.log.log import PartitionLog
     from odradek.storage.producers.entry import EndMarker
+
+LAST_OFFSET_DELTA_AT = 23
+"""Position of the field in a batch (https://kafka.apache.org/documentation/#recordbatch), in bytes."""
+MAX_TIMESTAMP_AT = 35
+"""Position of the field in a batch, in bytes."""
 
 
 def killed(log: PartitionLog, disk: OsDisk, tmp_path: Path, options: dict[str, int | None]) -> PartitionLog:
@@ -76,6 +81,29 @@ async def test_bytes_before_the_start_are_not_read(disk: OsDisk, tmp_path: Path)
     log.close(clean=False)
     log = open_log(disk, str(tmp_path), CONFIG, **options | {"recovery_start": None})
     assert log.log_end_offset == 0
+
+
+async def test_damaged_offset_before_the_start_has_no_effect_on_later_index_entries(
+    disk: OsDisk, tmp_path: Path
+) -> None:
+    """A batch with a damaged offset beyond the start, and with a larger timestamp, is not the newest one."""
+    config = LogConfig(index_interval_bytes=BIG // 2)
+    log = open_log(disk, str(tmp_path), config)
+    fill(log, 0)
+    position = sum(header.size for header in headers(log)[:-2])
+    await log.flush_for_recovery()
+    append(log, batch(3))
+    end, options = log.log_end_offset, checkpointed(log)
+    log.close(clean=False)
+    path = tmp_path / "t-0" / names.offset_file(0, names.LOG_SUFFIX)
+    with path.open("r+b") as file:
+        file.seek(position + LAST_OFFSET_DELTA_AT)
+        file.write((1_000).to_bytes(4, "big"))
+        file.seek(position + MAX_TIMESTAMP_AT)
+        file.write((NOW_MS + 1_000).to_bytes(8, "big"))
+    log = open_log(disk, str(tmp_path), config, **options)
+    assert log.log_end_offset == end
+    assert log.segments.active.offset_of_max_timestamp < end
 
 
 async def test_batches_after_the_start_are_no_out_of_order_batches(

@@ -18,7 +18,7 @@ from tests.machines import transition_visits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.support.selection", "tests.support.invariants"]
+pytest_plugins = ["tests.support.selection", "tests.support.invariants", "tests.support.chromium_crash"]
 DESCRIPTORS_MAX = 900
 """Maximum open file descriptors of a test process.
 

@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.support.chromium_crash import is_crash
 from tests.support.command_line import ODRADEK, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -39,14 +40,28 @@ SEVERE: Final = "SEVERE"
 class Browser:
     """One window of Chromium on the pages of one console."""
 
-    def __init__(self, driver: webdriver.Chrome) -> None:
-        self.driver = driver
+    def __init__(self) -> None:
+        self.driver = _start()
         self._address = ""
         self._resize(HEIGHT)
 
+    def quit(self) -> None:
+        """End Chromium and its driver."""
+        self.driver.quit()
+
     def use(self, address: str) -> None:
-        """Forget cookies, logs and pages of the test before, and take the address of a console."""
-        self.driver.get("about:blank")
+        """Forget cookies, logs and pages of the test before, and take the address of a console.
+
+        If Chromium has crashed meanwhile, start it again.
+        """
+        try:
+            self.driver.get("about:blank")
+        except WebDriverException as error:
+            if not is_crash(str(error)):
+                raise
+            self.driver.quit()
+            self.driver = _start()
+            self._resize(HEIGHT)
         self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         self.dark(on=False)
         self.requested_hosts()
@@ -164,8 +179,16 @@ def chromium() -> Iterator[Browser]:
     """Run Chromium without a screen. Skip the test if it is not installed."""
     if CHROMIUM is None or CHROMEDRIVER is None:
         pytest.skip("needs Chromium: apt-get install chromium chromium-driver")
+    browser = Browser()
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def _start() -> webdriver.Chrome:
     options = Options()
-    options.binary_location = CHROMIUM
+    options.binary_location = str(CHROMIUM)
     for argument in (
         "--headless=new",
         "--disable-dev-shm-usage",
@@ -180,11 +203,8 @@ def chromium() -> Iterator[Browser]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    try:
-        driver.set_page_load_timeout(PAGE_S)
-        yield Browser(driver)
-    finally:
-        driver.quit()
+    driver.set_page_load_timeout(PAGE_S)
+    return driver
 
 
 @contextmanager

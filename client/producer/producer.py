@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from odradek.client.errors import ClientError, Fenced, InvalidState, Refused, check, refused
+from odradek.client.errors import ClientError, Fenced, InvalidArgument, InvalidState, Refused, check, refused
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.connection import VERSION_MAX
 from odradek.client.network.fan_out import gathered
@@ -264,8 +264,13 @@ class Producer:
     async def complete(self, prepared: PreparedTransaction) -> bool:
         """Commit the kept transaction if it is `prepared`, otherwise abort it. Return True if it is committed.
 
-        See `commit` for the exceptions. Raise InvalidState also without a successful `recover`.
+        See `commit` for the exceptions. Raise InvalidState also without a successful `recover`, and InvalidArgument if
+        `prepared` is a stored text, which `PreparedTransaction.parse` must decode first.
         """
+        given: object = prepared
+        if not isinstance(given, PreparedTransaction):
+            problem = f"cannot complete: {given!r} is no PreparedTransaction"
+            raise InvalidArgument(f"{problem}; decode a stored text with PreparedTransaction.parse")
         self._require(Operation.COMPLETE)
         if self._kept is None:
             raise InvalidState("cannot complete: the transaction was not recovered; commit or abort it")

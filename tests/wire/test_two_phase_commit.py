@@ -143,6 +143,8 @@ async def test_client_prepares_recovers_and_completes(tmp_path: Path, commit: bo
             assert blocked.state is HolderState.IN_DOUBT
             assert blocked.transaction is not None
             assert (blocked.transaction.transactional_id, blocked.transaction.in_doubt) == (OWNER, True)
+            with pytest.raises(InvalidArgument, match=r"PreparedTransaction\.parse"):
+                await producer.complete(stored)  # type: ignore[arg-type]  # the text, as the application stored it
             with pytest.raises(Fenced):
                 await failed_again.complete(prepared)
             assert await producer.complete(prepared if commit else first) is commit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client import TopicPartition
@@ -55,7 +55,7 @@ class Chain:
             marker = None if position is None else events[self._markers[position]]
             if fit is Fit.MISSING and decision is not None and self._may_precede_topic(decision, after):
                 fit = Fit.FORMER_TOPIC
-            if fit is Fit.BY_OPERATOR and _precedes_commit(pairs, number, found):
+            if fit is Fit.BY_OPERATOR and _is_within_commit(pairs, number, found, decisions):
                 fit = Fit.UNEXPECTED
             if fit is Fit.MATCH and decision is not None and position is not None:
                 self.decided_by[self._markers[position]] = decision
@@ -96,10 +96,10 @@ class Chain:
         """Return True if the marker of a decision may have been in a deleted topic with the same name.
 
         Then all markers in the log are later than the decision, and no data after the offset `after` is a part of its
-        transaction. With TV1, only the time of the data shows this.
+        transaction. With TV1, only the time of the data shows this. The log of a new topic lacks no offset.
         """
         complete_ms = decision.complete_ms
-        if complete_ms is None or NO_TIME < self.log.first_marker_ms <= complete_ms:
+        if self.log.missing or complete_ms is None or NO_TIME < self.log.first_marker_ms <= complete_ms:
             return False
         return not any(
             epoch_fits(data.producer_epoch, decision)
@@ -115,16 +115,24 @@ def _found(events: Sequence[Event], index: int, judged_below: int) -> Found:
     return Found(marker.kind is EventKind.COMMIT, marker.producer_epoch, marker.first_ms, data_epoch, newer)
 
 
-def _precedes_commit(pairs: Sequence[Pair], number: int, found: Sequence[Found]) -> bool:
-    """Return True if the next marker commits the transaction of a decision, and no data is between both markers.
+def _is_within_commit(
+    pairs: Sequence[Pair], number: int, found: Sequence[Found], decisions: Sequence[Decision]
+) -> bool:
+    """Return True if an ABORT marker without a decision has aborted a part of a committed transaction.
 
-    Then the marker has aborted a part of a committed transaction.
+    Then the next decision is a commit, and no data is between its marker and this one, or the transaction has the
+    epoch of this marker. With TV1, many transactions have one epoch, so that it shows nothing.
     """
-    following = pairs[number + 1] if number + 1 < len(pairs) else None
-    if following is None or following.fit is not Fit.MATCH or following.found is None:
+    index = pairs[number].found
+    following = next(islice(pairs, number + 1, None), None)
+    if following is not None and following.fit is Fit.MATCH and following.found is not None:
+        marker = found[following.found]
+        if marker.commit and marker.data_epoch is None:
+            return True
+    decided = next((pair.expected for pair in islice(pairs, number + 1, None) if pair.expected is not None), None)
+    if decided is None or index is None:
         return False
-    marker = found[following.found]
-    return marker.commit and marker.data_epoch is None
+    return decisions[decided].commit and decisions[decided].data_epoch == found[index].epoch
 
 
 def epoch_fits(data_epoch: int, decision: Decision) -> bool:

@@ -68,6 +68,7 @@ class LogRange(NamedTuple):
         end: Offset after the last batch.
         first_gap: First offset below `compacted_below` that no batch covers, or NO_GAP.
         last_gap: Last such offset, or NO_GAP.
+        missing: Number of offsets from `compacted_below` on that no batch covers.
         compacted_below: Offset below which compaction may have removed batches; 0 if it never ran.
         judged_below: Offset from which on the batches may be newer than the transitions that were read.
         batches: Number of batches.
@@ -82,6 +83,7 @@ class LogRange(NamedTuple):
     end: int
     first_gap: int
     last_gap: int
+    missing: int
     compacted_below: int
     judged_below: int
     batches: int
@@ -119,6 +121,7 @@ class PartitionScan:
         self._start = self._end = start
         self._compacted_below = compacted_below
         self._first_gap = self._last_gap = NO_GAP
+        self._missing = 0
         self._batches = 0
         self._latest_ms = self._first_marker_ms = NO_TIME
         self._defect = ""
@@ -135,6 +138,8 @@ class PartitionScan:
         if self._end < header.base_offset and self._end < self._compacted_below:
             self._first_gap = self._end if self._first_gap == NO_GAP else self._first_gap
             self._last_gap = header.base_offset - 1
+        else:
+            self._missing += header.base_offset - self._end
         if header.is_control:
             self._add_control(header, batch)
         elif self.topic == TRANSACTION_STATE:
@@ -145,6 +150,10 @@ class PartitionScan:
         self._batches += 1
         if header.is_control or header.timestamp_type or self.topic == TRANSACTION_STATE:
             self._latest_ms = max(self._latest_ms, header.max_timestamp)
+
+    def skip(self, header: BatchHeader) -> None:
+        """Continue after a batch that begins below the first offset: DeleteRecords can move it into a batch."""
+        self._end = max(self._end, header.last_offset + 1)
 
     def damaged(self, defect: str) -> None:
         """Record that the log is damaged after the last batch, so that the rest of it cannot be read."""
@@ -161,6 +170,7 @@ class PartitionScan:
             self._end,
             self._first_gap,
             self._last_gap,
+            self._missing,
             self._compacted_below,
             self._end if judged_below is None else judged_below,
             self._batches,

@@ -186,6 +186,7 @@ def _result(judged: DataFrame, logs: Sequence[LogRange], damaged: Sequence[Viola
         operator_aborts=[_place(row["marker"]) for row in named if row["marker"] is not None],
         partitions=sum(log.topic != TRANSACTION_STATE for log in logs),
         batches=sum(log.batches for log in logs),
+        missing=sum(log.missing for log in logs),
     )
 
 

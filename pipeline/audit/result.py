@@ -37,6 +37,7 @@ class AuditResult:
         operator_aborts: Places of the markers that an operator may have written, or the first VIOLATIONS_MAX of them.
         partitions: Number of data partitions that were read.
         batches: Number of batches that were read.
+        missing: Number of offsets without a batch that compaction does not explain.
         report: HTML report; None without an output directory.
     """
 
@@ -48,6 +49,7 @@ class AuditResult:
     operator_aborts: Sequence[str]
     partitions: int
     batches: int
+    missing: int = 0
     report: Path | None = None
 
     @property
@@ -63,6 +65,8 @@ class AuditResult:
     def lines(self) -> Iterator[str]:
         """Yield the lines that the command prints."""
         yield f"{self.batches:,} batches, {self.partitions:,} partitions beside those of {TRANSACTION_STATE}"
+        if self.missing:
+            yield f"  {self.missing:>10,}  offsets without a batch, which compaction does not explain"
         for status in Status:
             yield f"  {self.decisions.get(status, 0):>10,}  decisions {status.value}"
         for reason, count in Counter(dict(self.reasons)).most_common(SHOWN_MAX):

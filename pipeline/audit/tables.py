@@ -66,6 +66,7 @@ LOG: Final[Columns] = {
     "end": "bigint",
     "first_gap": "bigint",
     "last_gap": "bigint",
+    "missing": "bigint",
     "compacted_below": "bigint",
     "judged_below": "bigint",
     "batches": "bigint",

@@ -122,5 +122,7 @@ async def _read(cluster: Cluster, key: TopicPartition, start: int, end: int, sca
             if empty_responses > EMPTY_RESPONSES_MAX:
                 raise TimeoutError(f"{key} ends at offset {response.first}, before offset {end}: repeat the audit")
             for header, batch in iter_batches(response.data):
-                if start <= header.base_offset < end:
+                if header.base_offset < start:
+                    scan.skip(header)
+                elif header.base_offset < end:
                     scan.add(header, batch)

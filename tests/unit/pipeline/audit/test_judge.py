@@ -152,6 +152,32 @@ def test_abort_marker_within_a_committed_transaction_is_a_violation() -> None:
     assert named(logs.judged()) == [(Kind.NO_DECISION, 0, 0, offset)]
 
 
+@pytest.mark.parametrize("aborts", [1, 2])
+def test_abort_marker_between_the_data_of_a_committed_transaction_is_a_violation(aborts: int) -> None:
+    logs = AuditLogs()
+    logs.state(TxnState.ONGOING, 5, 0)
+    offsets = []
+    for _ in range(aborts):
+        logs.data(0, 5)
+        offsets.append(logs.marker(0, 5, commit=False))
+    logs.data(0, 5)
+    logs.state(TxnState.PREPARE_COMMIT, 6, 0)
+    logs.marker(0, 6)
+    logs.state(TxnState.COMPLETE_COMMIT, 6)
+    assert named(logs.judged()) == [(Kind.NO_DECISION, 5, 0, offset) for offset in offsets]
+
+
+def test_abort_by_an_operator_before_a_later_transaction_is_listed_as_that_of_an_operator() -> None:
+    logs = AuditLogs()
+    logs.transaction(0, 0)
+    logs.data(0, 1)
+    logs.marker(0, 1, commit=False)
+    logs.transaction(2, 0)
+    judgment = logs.judged()
+    assert judgment.violations == []
+    assert [marker.fit for marker in judgment.markers] == [Fit.MATCH, Fit.BY_OPERATOR, Fit.MATCH]
+
+
 @pytest.mark.parametrize("version", [0, 2])
 def test_repeated_markers_are_no_violation(version: int) -> None:
     logs = AuditLogs()
@@ -305,6 +331,18 @@ def test_decisions_before_the_topic_was_created_again_are_not_decidable(version:
     assert {each.reason for each in judgment.decisions[:2]} == {
         "t-0: the topic may have been created again after the decision"
     }
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_log_that_lacks_offsets_is_not_that_of_a_topic_created_again(version: int) -> None:
+    logs = AuditLogs()
+    end = 1 if version else 0
+    logs.state(TxnState.ONGOING, 0, 0, version=version)
+    logs.gap(0, 2)
+    logs.state(TxnState.PREPARE_COMMIT, end, 0, version=version)
+    logs.state(TxnState.COMPLETE_COMMIT, end, version=version)
+    logs.transaction(end, 0, version=version)
+    assert named(logs.judged()) == [(Kind.MISSING_MARKER, end, 0, 2)]
 
 
 @pytest.mark.parametrize("version", [0, 2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.judgment import Kind, Status, Violation
 from odradek.pipeline.audit.result import COLUMNS, SHOWN_MAX, AuditResult
@@ -34,6 +36,12 @@ def test_counts_reasons_and_aborts_of_operators_are_printed() -> None:
         assert expected in text
     assert max(map(len, lines)) <= COLUMNS
     assert result().ok
+
+
+def test_missing_offsets_are_counted_in_the_output() -> None:
+    line = "12  offsets without a batch, which compaction does not explain"
+    assert line in "\n".join(replace(result(), missing=12).lines())
+    assert "offsets without" not in "\n".join(result().lines())
 
 
 def test_each_violation_is_named_up_to_a_limit() -> None:

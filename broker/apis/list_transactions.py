@@ -4,8 +4,9 @@ Behavior:
 * A transaction is listed if it matches all given filters. A state name that does not exist matches no transaction; the
   response contains it in `unknown_state_filters`.
 * The response omits transactional ids that the client may not describe. Nodes may describe all.
-* With a tagged field, the response names the partitions of `__transaction_state` that are listed, if it omits no id for
-  that reason. A broker that aborts a hanging transaction must know all transactions (KIP-664).
+* With a tagged field, and with CLUSTER_ACTION, the response names the partitions of `__transaction_state` that are
+  listed, if it omits no id for that reason. A broker that aborts a hanging transaction must know all transactions
+  (KIP-664). Others would learn from it whether a hidden id matches the filters.
 
 Errors:
 * COORDINATOR_LOAD_IN_PROGRESS while the broker loads a partition of `__transaction_state`. INVALID_REGULAR_EXPRESSION
@@ -48,6 +49,7 @@ Matches = Callable[[str], bool]
 def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> Ordered[ListTransactionsResponse]:
     transactions, pattern = context.broker.transactions, request.transactional_id_pattern
     keeps, matches = _filter(request, context.now_ms), _matcher(pattern)
+    names_partitions = context.permits_on_cluster(AclOperation.CLUSTER_ACTION)
     listed_partitions: list[int] = []
     hidden = 0
 
@@ -71,7 +73,7 @@ def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> O
         return ListTransactionsResponse(
             unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
             transaction_states=states,
-            unknown_tagged_fields=_tagged(request, [] if hidden else listed_partitions),
+            unknown_tagged_fields=_tagged(request, listed_partitions if names_partitions and not hidden else []),
         )
 
     return collect_charged(

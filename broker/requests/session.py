@@ -60,12 +60,14 @@ class Session:
 
         `node_id`: the node of the cluster that has proved its knowledge of the cluster secret. Without it, the listener
         decides whether the principal is one of a node. `by_token`: a delegation token authenticated the client, which
-        makes it no node.
+        makes it no node, also if it was one before.
         """
         self.principal = principal
-        if node_id is not None:
+        if by_token:
+            self.node = None
+        elif node_id is not None:
             self.node = SessionNode.of(frozenset((node_id,)))
-        elif self.node is None and not by_token and self.listener.nodes is not None:
+        elif self.node is None and self.listener.nodes is not None:
             self.node = self.listener.nodes.node_of(principal, self.client_host)
 
     @property

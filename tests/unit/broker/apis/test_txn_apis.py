@@ -21,7 +21,7 @@ from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import ALL_ROLES
 from odradek.broker.requests.node_principals import SessionNode
-from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import (
@@ -42,7 +42,7 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
-from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from odradek.protocol.patterns import CHARACTERS_PER_SLICE
 from odradek.protocol.schema import replace_fields
 from tests.support.broker_context import Deny, context, image, response_of, services_of, topic
@@ -482,6 +482,30 @@ async def test_list_that_omits_a_transaction_names_no_listed_partition() -> None
     listing = ListTransactionsRequest(unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),))
     listed = await call(rig, 0, listing, Deny((AclOperation.DESCRIBE, ID)))
     assert (listed.transaction_states, dict(listed.unknown_tagged_fields)) == ([], {LISTED_PARTITIONS_TAG: b""})
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"transactional_id_pattern": f"{ID}.*"},
+        {"transactional_id_pattern": "another.*"},
+        {"state_filters": ["Ongoing"]},
+        {"state_filters": ["Empty"]},
+        {"producer_id_filters": [987_654]},
+        {"duration_filter": 0},
+        {"duration_filter": 1_000_000_000},
+    ],
+)
+async def test_filters_show_a_client_without_permissions_nothing_of_hidden_transactions(
+    filters: dict[str, Any],
+) -> None:
+    rig = CoordinatorRig()
+    await rig.running()
+    listing = ListTransactionsRequest(unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),), **filters)
+    denied = Deny((AclOperation.DESCRIBE, ID), (AclOperation.CLUSTER_ACTION, CLUSTER_RESOURCE))
+    listed = await call(rig, 2, listing, denied, now_ms=NOW_MS + 1_000)
+    empty = ListTransactionsResponse(unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),))
+    assert encode(listed, 2) == encode(empty, 2)
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x{1,1001}", "((a{100}){100}){100}"])

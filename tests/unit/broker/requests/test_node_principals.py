@@ -122,6 +122,12 @@ def test_anonymous_client_and_client_with_a_token_are_no_nodes() -> None:
     assert not session_of(principals({ONE: frozenset({1})}), ONE, by_token=True).authenticated
 
 
+def test_node_that_logs_in_again_with_a_token_is_no_node_any_more() -> None:
+    session = session_of(principals({ONE: frozenset({1})}), ONE)
+    session.log_in(ONE, by_token=True)
+    assert session.roles == (CLIENT, LOGIN)
+
+
 def test_repeated_login_keeps_the_node_of_the_connection() -> None:
     session = session_of(principals(own=ONE), ONE)
     assert acts_as(session, 2)

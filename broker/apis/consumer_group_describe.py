@@ -43,12 +43,13 @@ def handle(
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     operations, groups = request.include_authorized_operations, context.broker.groups
+    hidden = dict.fromkeys(denied)
     return collect_charged(
         context,
         ConsumerGroupDescribeResponse,
         [*denied, *allowed],
-        lambda group: GROUP_BYTES + groups.described_bytes_max(group),
-        partial(_describe, context, denied=dict.fromkeys(denied), operations=operations),
+        lambda group: GROUP_BYTES + (0 if group in hidden else groups.described_bytes_max(group)),
+        partial(_describe, context, denied=hidden, operations=operations),
         lambda described: ConsumerGroupDescribeResponse(groups=described),
     )
 

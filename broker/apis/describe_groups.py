@@ -35,13 +35,13 @@ ERROR_MESSAGE_MIN_VERSION: Final = 6
 def handle(context: BrokerRequestContext, request: DescribeGroupsRequest) -> Ordered[DescribeGroupsResponse]:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
     operations = request.include_authorized_operations and context.api_version >= OPERATIONS_MIN_VERSION
-    groups = context.broker.groups
+    groups, hidden = context.broker.groups, dict.fromkeys(denied)
     return collect_charged(
         context,
         DescribeGroupsResponse,
         [*denied, *allowed],
-        lambda group: GROUP_BYTES + groups.described_bytes_max(group),
-        partial(_describe, context, denied=dict.fromkeys(denied), operations=operations),
+        lambda group: GROUP_BYTES + (0 if group in hidden else groups.described_bytes_max(group)),
+        partial(_describe, context, denied=hidden, operations=operations),
         lambda described: DescribeGroupsResponse(groups=described),
     )
 

@@ -27,7 +27,7 @@ from odradek.broker.requests.described_clients import described_client
 from odradek.broker.requests.slices import collect_charged
 from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.txn.service import TransactionDescription
+from odradek.coordinator.txn.service import DESCRIBED_TRANSACTION_BYTES, TransactionDescription
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.extensions import EXPIRE_TAG, EXPIRED_ID
 from odradek.protocol.messages.describe_transactions import (
@@ -46,6 +46,12 @@ def handle(
     denied: Sequence[str] = ()
     if not context.is_node:
         _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
+    hidden = dict.fromkeys(denied)
+
+    def bytes_max(transactional_id: str) -> int:
+        if transactional_id in hidden:
+            return DESCRIBED_TRANSACTION_BYTES
+        return transactions.described_bytes_max(transactional_id)
 
     def response(states: list[TransactionState]) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
@@ -56,8 +62,8 @@ def handle(
         context,
         DescribeTransactionsResponse,
         list(dict.fromkeys(transactional_ids)),
-        transactions.described_bytes_max,
-        partial(_describe, context, hidden=dict.fromkeys(denied), expired=expired),
+        bytes_max,
+        partial(_describe, context, hidden=hidden, expired=expired),
         response,
     )
 

@@ -19,7 +19,7 @@ Version notes:
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
@@ -86,7 +86,7 @@ def handle(
     async def fetch_each(some: Sequence[_GroupRequest]) -> list[OffsetFetchResponseGroup]:
         return await _results(context, request_each(some, fetch))
 
-    return _collect_all(context, group_requests, fetch_each)
+    return _collect_all(context, group_requests, allowed, fetch_each)
 
 
 def refuse(
@@ -139,6 +139,7 @@ def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> Non
 def _collect_all(
     context: BrokerRequestContext,
     group_requests: Sequence[_GroupRequest],
+    allowed: Mapping[str, None],
     fetch_each: Callable[[Sequence[_GroupRequest]], Awaitable[list[OffsetFetchResponseGroup]]],
 ) -> Ordered[OffsetFetchResponse]:
     """Respond to a request for all offsets of at least one group."""
@@ -146,7 +147,9 @@ def _collect_all(
 
     def bytes_max(group_request: _GroupRequest) -> int:
         group = group_request.group
-        return groups.fetched_bytes_max(group.group_id) if group.topics is None else 0
+        if group.topics is not None or group.group_id not in allowed:
+            return 0
+        return groups.fetched_bytes_max(group.group_id)
 
     if context.api_version >= MANY_GROUPS_MIN_VERSION:
 

@@ -190,6 +190,8 @@ def collect_charged(
     items. With more than RUN_BYTES_MAX bytes, stage one builds runs of items one after the other, and waits
     before each run while the budget is exhausted. `finish` then receives the results in their encoded form, and the
     response is encoded in slices.
+
+    `bytes_max` should return the same for a denied item as for an absent one: a client can measure the turns.
     """
     total = 0
     for item in items:

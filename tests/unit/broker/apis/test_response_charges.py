@@ -19,8 +19,12 @@ from odradek.broker.apis import (
     list_transactions,
     offset_fetch,
 )
+from odradek.broker.dispatch.large_requests import LargeRequests
+from odradek.broker.dispatch.request_metrics import ApiMetrics
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.slices import completed
 from odradek.client_shares import Client
+from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.group.classic import describe as describe_classic
 from odradek.coordinator.group.classic.member import Member as ClassicMember
 from odradek.coordinator.group.classic.state import ClassicGroup
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.contexts import BrokerRequestContext
     from odradek.broker.requests.api import AnyApi
+    from odradek.broker.requests.session import Session
     from odradek.coordinator.group.state import State
 
 TEXTS: dict[str, tuple[int, Callable[[int], str]]] = {
@@ -116,7 +121,8 @@ class Groups(FakeGroups):
         return done(decide_fetch(self.state, FetchOffsets(request, require_stable, caller), 0).reply)
 
     def described_bytes_max(self, group_id: str) -> int:
-        return self.state.groups[group_id].described_bytes_max
+        group = self.state.groups.get(group_id)
+        return 0 if group is None else group.described_bytes_max
 
     def describe(self, group_id: str, api_version: int) -> asyncio.Future[Any]:
         return done(describe_classic.decide_describe(self.state, DescribeClassic(group_id, api_version), 0).reply)
@@ -268,3 +274,71 @@ async def test_describe_transactions_takes_at_most_its_charge(ids: int, topics: 
     request = DescribeTransactionsRequest(names)
     peak, charge = await peak_and_charge(describe_transactions.API, "transaction_states", request_context, request)
     assert charge / 10 < peak <= charge
+
+
+class CountedTurns(LargeRequests):
+    """Large requests that count their turns."""
+
+    turns = 0
+
+    async def next_turn(self, session: Session) -> None:
+        self.turns += 1
+        await super().next_turn(session)
+
+
+def groups_with_a_large_one(*, classic: bool) -> Groups:
+    """Return a coordinator of the group "g", which has many members and many committed offsets."""
+    rig, group = OffsetsRig(), ConsumerGroup("g")
+    classic_group = ClassicGroup("g", ClassicState.STABLE, "consumer", "range")
+    for number in range(300):
+        member_id = str(number)
+        group.members[member_id] = Member(member_id)
+        classic_group.members[member_id] = ClassicMember(
+            member_id, None, "client", "/10.0.0.1", 1, 1, (("range", b""),), b""
+        )
+        stored = StoredOffset(number, 0, 1, -1, 1, ZERO_TOPIC_ID, "x" * 1_000)
+        rig.state.offsets.put(("g", "t", number), stored.packed())
+    rig.state.groups["g"] = classic_group if classic else group
+    return Groups(rig.state)
+
+
+def transactions_with_a_large_one() -> Transactions:
+    """Return a coordinator with a transaction of many partitions, whose transactional id is "g"."""
+    rig = CoreRig()
+    places = [TopicPartition("t", partition) for partition in range(3_000)]
+    rig.store(transaction(TxnState.ONGOING, transactional_id="g", partitions=places))
+    return Transactions(rig)
+
+
+async def charges_and_turns(api: AnyApi, version: int, request: Any, *denied: str) -> tuple[list[int], int]:
+    """Return the charges and releases of a request, in order, and its turns of the event loop."""
+    groups = groups_with_a_large_one(classic=api is not consumer_group_describe.API)
+    denials = [(AclOperation.DESCRIBE, name) for name in denied]
+    request_context = group_context(api, version, groups, *denials)
+    request_context.broker.transactions = transactions_with_a_large_one()  # type: ignore[misc, assignment]
+    charges: list[int] = []
+    large = CountedTurns(ByteBudget(1 << 40), {api.key: ApiMetrics("api")})
+    request_context.session.on_charge, request_context.session.begin_large = charges.append, large.begin
+    await completed(api.handle(request_context, request))
+    return charges, large.turns
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "request_for"),
+    [
+        (offset_fetch.API, 7, lambda name: OffsetFetchRequest(name, None)),
+        (offset_fetch.API, 9, lambda name: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None)])),
+        (describe_groups.API, 6, lambda name: DescribeGroupsRequest([name])),
+        (consumer_group_describe.API, 1, lambda name: ConsumerGroupDescribeRequest([name])),
+        (describe_transactions.API, 0, lambda name: DescribeTransactionsRequest([name])),
+    ],
+    ids=["OffsetFetch v7", "OffsetFetch v9", "DescribeGroups", "ConsumerGroupDescribe", "DescribeTransactions"],
+)
+async def test_denied_existing_name_has_the_charges_and_turns_of_a_denied_absent_name(
+    api: AnyApi, version: int, request_for: Callable[[str], Any]
+) -> None:
+    _, turns = await charges_and_turns(api, version, request_for("g"))
+    assert turns, "the response to a client with permission takes several turns"
+    existing = await charges_and_turns(api, version, request_for("g"), "g", "a")
+    absent = await charges_and_turns(api, version, request_for("a"), "g", "a")
+    assert existing == absent

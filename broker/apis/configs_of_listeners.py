@@ -15,9 +15,10 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Remainder
 from odradek.broker.tls.certificates import Certificates
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
+from odradek.cluster.controller.messages.settings import ConfigChange
+from odradek.cluster.controller.settings.operations import resulting_settings
 from odradek.cluster.metadata.image import RESOURCE_BROKER
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Struct, replace_fields
 
 R = TypeVar("R", bound=Resource)
@@ -49,12 +50,11 @@ def check_certificates(
             continue
         wanted = change(resource)
         if any((dynamic_of_listener(name) or of_all_listeners(name)) is not None for name, _, _ in wanted.changes):
-            texts = {} if wanted.replaces else dict(context.node.metadata.image.config(RESOURCE_BROKER, own))
-            for name, operation, value in wanted.changes:
-                if operation is ConfigOperation.DELETE or value is None:
-                    texts.pop(name, None)
-                else:
-                    texts[name] = value
+            present = context.node.metadata.image.config(RESOURCE_BROKER, own)
+            try:
+                texts = resulting_settings(context.node.topic_settings, wanted, present)
+            except Refusal:
+                return None  # the controller refuses the resource with the same error
             refused = partial(_remainder, request, position, result)
             return _check(certificates, texts, refused)
     return None

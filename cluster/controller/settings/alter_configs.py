@@ -10,13 +10,14 @@ from odradek.cluster.controller.configs import MIN_IN_SYNC, in_sync_number
 from odradek.cluster.controller.election import next_change
 from odradek.cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
+from odradek.cluster.controller.settings.operations import resulting_settings
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek.cluster.metadata.records import ConfigRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from odradek.cluster.controller.commands import AlterConfigs
     from odradek.cluster.metadata.image import TopicImage
@@ -48,9 +49,7 @@ def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerRe
 def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecord]:
     _check_resource(state, resource)
     before = state.image.config(resource.kind, resource.name)
-    after = {} if resource.replaces else dict(before)
-    for name, operation, value in resource.changes:
-        _apply(state, resource.kind, after, name, operation, value)
+    after = resulting_settings(state.configs, resource, before)
     _check_values(state, resource, after)
     named = dict.fromkeys((*(name for name, _, _ in resource.changes), *before))
     changed = [name for name in named if before.get(name) != after.get(name)]
@@ -102,49 +101,6 @@ def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
     ]
     if nulls:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
-
-
-def _apply(
-    state: ControllerState,
-    kind: int,
-    configs: dict[str, str],
-    name: str,
-    operation: ConfigOperation,
-    value: str | None,
-) -> None:
-    if operation is ConfigOperation.DELETE or value is None:
-        configs.pop(name, None)
-        return
-    if operation is ConfigOperation.SET:
-        configs[name] = value
-        return
-    default = state.configs.list_default(kind, name)
-    if default is None:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
-    held = [item for item in configs[name].split(",") if item] if name in configs else list(default)
-    given = [item.strip() for item in _split(value)]
-    items = _with(held, given) if operation is ConfigOperation.APPEND else _without(held, given)
-    configs[name] = ",".join(items)
-
-
-def _with(held: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return `held`, and the items of `given` that it lacks."""
-    known = dict.fromkeys(held)
-    return [*held, *(item for item in given if item not in known)]
-
-
-def _without(held: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return the items of `held` that are not in `given`."""
-    removed = dict.fromkeys(given)
-    return [item for item in held if item not in removed]
-
-
-def _split(text: str) -> list[str]:
-    """Split as Java's String.split does: without empty items at the end, except for an empty text."""
-    items = text.split(",")
-    while items and text and not items[-1]:
-        items.pop()
-    return items
 
 
 def _min_in_sync_changes(

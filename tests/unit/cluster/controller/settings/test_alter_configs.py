@@ -18,7 +18,7 @@ from odradek.cluster.controller.configs import allows_unclean_election, min_in_s
 from odradek.cluster.controller.messages.partitions import PartitionIsr
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult, FeatureUpdate
 from odradek.cluster.controller.messages.topics import NewTopic
-from odradek.cluster.controller.settings.alter_configs import _with, _without
+from odradek.cluster.controller.settings.operations import _with, _without
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig

@@ -188,6 +188,14 @@ async def commit(cluster: Cluster, options: SinkOptions, session: Session) -> No
 
 
 async def abort(cluster: Cluster, options: SinkOptions, session: Session) -> None:
-    """Abort the transaction of a batch. It has no effect if the transaction has ended."""
-    await transaction_of(cluster, options, session.identity).abort()
+    """Abort the transaction of a batch. It has no effect if the transaction has ended.
+
+    INVALID_PRODUCER_ID_MAPPING also shows that it has ended: the transactional id expired, which an ongoing transaction
+    prevents, or another query initialized it after that. `renew` then gets a new producer id, or raises Fenced.
+    """
+    try:
+        await transaction_of(cluster, options, session.identity).abort()
+    except Refused as error:
+        if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            raise
     session.state = SessionState.ENDED

@@ -75,6 +75,8 @@ def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_
 def query_of(df: DataFrame) -> tuple[str | None, str]:
     """Return the query id and the run id of the streaming query that runs this batch.
 
+    Outside of a streaming query, return None and the run id of this process.
+
     Raises:
         InvalidInput: The session does not name it. Batches of another checkpoint would then be skipped.
     """
@@ -83,10 +85,25 @@ def query_of(df: DataFrame) -> tuple[str | None, str]:
     except Exception as error:
         problem = "the Spark session has no SparkContext (Spark Connect), so it does not name the query of a batch"
         raise InvalidInput(f"{problem}; run write_batch in the driver of a classic session") from error
-    query_id = context.getLocalProperty("sql.streaming.queryId")
+    query_id = context.getLocalProperty("sql.streaming.queryId") or _query_id_of_session(df)
     if query_id is None:
         return None, PROCESS_RUN_ID
     return query_id, _run_id(df, query_id)
+
+
+def _query_id_of_session(df: DataFrame) -> str | None:
+    """Return the id of the active streaming query that runs in the session of a DataFrame. Return None without one.
+
+    A thread that a function of `foreachBatch` starts has no local properties, unless it is an InheritableThread. Each
+    query has a session of its own, and its batches have that session in all threads.
+    """
+    session: Any = df.sparkSession
+    queries = session._jsparkSession.sharedState().activeStreamingQueries().elements()
+    while queries.hasMoreElements():
+        query = queries.nextElement()
+        if session._jsparkSession.equals(query.sparkSessionForStream()):
+            return str(query.id().toString())
+    return None
 
 
 def _run_id(df: DataFrame, query_id: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,6 +162,25 @@ def test_job_group_of_the_user_does_not_replace_the_run_id(
     writer = stream.writeStream.foreachBatch(each_batch).option("checkpointLocation", checkpoint)
     query = ended(writer.trigger(availableNow=True).start())
     assert last_entry(options).run_id == query.runId
+
+
+def test_batch_written_in_a_thread_of_the_function_belongs_to_the_query(
+    spark: SparkSession, topics: Topics, tmp_path: Path, checkpoint: str
+) -> None:
+    """A thread of a ThreadPoolExecutor does not have the local properties of the thread that runs the batch."""
+    options = options_of(topics, topics.new(1))
+    table(spark, 0, 10).write.parquet(str(tmp_path / "source"))
+
+    def each_batch(df: DataFrame, batch_id: int) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(write_batch, df, batch_id, options).result()
+
+    stream = spark.readStream.schema(table(spark).schema).parquet(str(tmp_path / "source"))
+    writer = stream.writeStream.foreachBatch(each_batch).option("checkpointLocation", checkpoint)
+    query = ended(writer.trigger(availableNow=True).start())
+    entry = last_entry(options)
+    assert (entry.query_id, entry.run_id, entry.rows) == (query.id, query.runId, 10)
+    assert entry.plan is not None
 
 
 def start(spark: SparkSession, source: Path, checkpoint: str, options: dict[str, str], fail_at: str) -> StreamingQuery:

@@ -113,20 +113,68 @@ def test_batch_can_be_written_in_a_notebook_whose_thread_runs_an_event_loop() ->
     assert written == [ProducerIdentity("spark.s", 1, 0)]
 
 
-def test_query_that_spark_does_not_list_is_refused() -> None:
-    """The id of the process in place of the run would take two runs for one."""
-    queries = SimpleNamespace(get=lambda _: None)
-    df: Any = SimpleNamespace(
+class Queries(dict[str, Any]):
+    """Active streaming queries of Spark, a ConcurrentHashMap."""
+
+    def elements(self) -> Any:
+        left = list(self.values())
+        return SimpleNamespace(hasMoreElements=lambda: bool(left), nextElement=lambda: left.pop(0))
+
+
+class JavaSession:
+    """Session of the JVM. py4j gives another Python object for the same session, so only `equals` compares sessions."""
+
+    def __init__(self, name: str, queries: Queries) -> None:
+        self.name = name
+        self.queries = queries
+
+    def equals(self, other: JavaSession) -> bool:
+        return self.name == other.name
+
+    def sharedState(self) -> Any:
+        return SimpleNamespace(activeStreamingQueries=lambda: self.queries)
+
+
+def rows_in(session: str, query_id: str | None, queries: Queries) -> Any:
+    """Return a DataFrame of a session, used in a thread whose local property is `query_id`."""
+    return SimpleNamespace(
         sparkSession=SimpleNamespace(
-            sparkContext=SimpleNamespace(getLocalProperty=lambda _: "query-id"),
+            sparkContext=SimpleNamespace(getLocalProperty=lambda _: query_id),
             _jvm=SimpleNamespace(
                 java=SimpleNamespace(util=SimpleNamespace(UUID=SimpleNamespace(fromString=lambda text: text)))
             ),
-            _jsparkSession=SimpleNamespace(sharedState=lambda: SimpleNamespace(activeStreamingQueries=lambda: queries)),
+            _jsparkSession=JavaSession(session, queries),
         )
     )
+
+
+def queries_in(*sessions: str) -> Queries:
+    """Return an active query per session, with the ids `query of SESSION` and `run of SESSION`."""
+    found = Queries()
+    for session in sessions:
+        found[f"query of {session}"] = SimpleNamespace(
+            id=lambda session=session: SimpleNamespace(toString=lambda: f"query of {session}"),
+            runId=lambda session=session: SimpleNamespace(toString=lambda: f"run of {session}"),
+            sparkSessionForStream=lambda session=session: JavaSession(session, found),
+        )
+    return found
+
+
+def test_query_that_spark_does_not_list_is_refused() -> None:
+    """The id of the process in place of the run would take two runs for one."""
     with pytest.raises(SinkError, match="Spark does not list the streaming query query-id as active"):
-        batch.query_of(df)
+        batch.query_of(rows_in("a", "query-id", Queries()))
+
+
+def test_query_of_a_batch_in_a_thread_without_local_properties_is_found_by_the_session() -> None:
+    found = batch.query_of(rows_in("b", None, queries_in("a", "b", "c")))
+    assert found == ("query of b", "run of b")
+
+
+@pytest.mark.parametrize("sessions", [(), ("a", "b")])
+def test_batch_in_a_session_without_a_query_is_outside_of_streaming(sessions: tuple[str, ...]) -> None:
+    found = batch.query_of(rows_in("session of the user", None, queries_in(*sessions)))
+    assert found == (None, batch.PROCESS_RUN_ID)
 
 
 @pytest.mark.parametrize("batch_id", [-1, 2**63 - 1])

@@ -95,14 +95,18 @@ def _query_id_of_session(df: DataFrame) -> str | None:
     """Return the id of the active streaming query that runs in the session of a DataFrame. Return None without one.
 
     A thread that a function of `foreachBatch` starts has no local properties, unless it is an InheritableThread. Each
-    query has a session of its own, and its batches have that session in all threads.
+    query has a session of its own, and its batches have that session in all threads. If this version of Spark does not
+    show it, return None.
     """
     session: Any = df.sparkSession
     queries = session._jsparkSession.sharedState().activeStreamingQueries().elements()
-    while queries.hasMoreElements():
-        query = queries.nextElement()
-        if session._jsparkSession.equals(query.sparkSessionForStream()):
-            return str(query.id().toString())
+    try:
+        while queries.hasMoreElements():
+            query = queries.nextElement()
+            if session._jsparkSession.equals(query.sparkSessionForStream()):
+                return str(query.id().toString())
+    except Py4JError:
+        return None
     return None
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from odradek.client import ProducerIdentity
 from odradek.spark import BatchFailed, InvalidInput, SinkError, SinkInUse, batch, exactly_once
@@ -169,6 +170,14 @@ def test_query_that_spark_does_not_list_is_refused() -> None:
 def test_query_of_a_batch_in_a_thread_without_local_properties_is_found_by_the_session() -> None:
     found = batch.query_of(rows_in("b", None, queries_in("a", "b", "c")))
     assert found == ("query of b", "run of b")
+
+
+def test_version_of_spark_without_sessions_of_queries_leaves_a_batch_outside_of_streaming() -> None:
+    def missing() -> None:
+        raise Py4JError("Method sparkSessionForStream([]) does not exist")
+
+    queries = Queries(a=SimpleNamespace(sparkSessionForStream=missing))
+    assert batch.query_of(rows_in("a", None, queries)) == (None, batch.PROCESS_RUN_ID)
 
 
 @pytest.mark.parametrize("sessions", [(), ("a", "b")])

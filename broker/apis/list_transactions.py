@@ -6,7 +6,7 @@ Behavior:
 * The response omits transactional ids that the client may not describe. Nodes may describe all.
 * With a tagged field, and with CLUSTER_ACTION, the response names the partitions of `__transaction_state` that are
   listed, if it omits no id for that reason. A broker that aborts a hanging transaction must know all transactions
-  (KIP-664). Others would learn from it whether a hidden id matches the filters.
+  (KIP-664). Without CLUSTER_ACTION, the field would show whether a hidden id matches the filters.
 
 Errors:
 * COORDINATOR_LOAD_IN_PROGRESS while the broker loads a partition of `__transaction_state`. INVALID_REGULAR_EXPRESSION

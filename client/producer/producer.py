@@ -267,7 +267,7 @@ class Producer:
         See `commit` for the exceptions. Raise InvalidState also without a successful `recover`, and InvalidArgument if
         `prepared` is a stored text, which `PreparedTransaction.parse` must decode first.
         """
-        given: object = prepared
+        given: object = prepared  # mypy accepts no check of a type that it takes for certain
         if not isinstance(given, PreparedTransaction):
             problem = f"cannot complete: {given!r} is no PreparedTransaction"
             raise InvalidArgument(f"{problem}; decode a stored text with PreparedTransaction.parse")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client import TopicPartition
@@ -49,14 +49,16 @@ class Chain:
         )
         self.steps: list[Step] = []
         after = NO_OFFSET
+        next_decisions = _next_decisions(pairs, decisions)
         for number, (expected, position, matched) in enumerate(pairs):
             fit = matched
             decision = None if expected is None else decisions[expected]
             marker = None if position is None else events[self._markers[position]]
             if fit is Fit.MISSING and decision is not None and self._may_precede_topic(decision, after):
                 fit = Fit.FORMER_TOPIC
-            if fit is Fit.BY_OPERATOR and _is_within_commit(pairs, number, found, decisions):
-                fit = Fit.UNEXPECTED
+            if fit is Fit.BY_OPERATOR and marker is not None:
+                commits_epoch = _commits_epoch(next_decisions[number], marker.producer_epoch)
+                fit = Fit.UNEXPECTED if commits_epoch or _precedes_commit(pairs, number, found) else fit
             if fit is Fit.MATCH and decision is not None and position is not None:
                 self.decided_by[self._markers[position]] = decision
             self.steps.append(Step(decision, marker, fit, after))
@@ -115,24 +117,37 @@ def _found(events: Sequence[Event], index: int, judged_below: int) -> Found:
     return Found(marker.kind is EventKind.COMMIT, marker.producer_epoch, marker.first_ms, data_epoch, newer)
 
 
-def _is_within_commit(
-    pairs: Sequence[Pair], number: int, found: Sequence[Found], decisions: Sequence[Decision]
-) -> bool:
-    """Return True if an ABORT marker without a decision has aborted a part of a committed transaction.
+def _next_decisions(pairs: Sequence[Pair], decisions: Sequence[Decision]) -> list[Decision | None]:
+    """Return the first decision after each pair, or None without one."""
+    following: Decision | None = None
+    reverse: list[Decision | None] = []
+    for pair in reversed(pairs):
+        reverse.append(following)
+        following = following if pair.expected is None else decisions[pair.expected]
+    return reverse[::-1]
 
-    Then the next decision is a commit, and no data is between its marker and this one, or the transaction has the
-    epoch of this marker. With TV1, many transactions have one epoch, so that it shows nothing.
+
+def _commits_epoch(decision: Decision | None, epoch: int) -> bool:
+    """Return True if a decision commits the transaction of an epoch.
+
+    An ABORT marker with this epoch, before the marker of the decision, has aborted a part of that transaction. With
+    TV1, many transactions have one epoch, and the result is False.
     """
-    index = pairs[number].found
-    following = next(islice(pairs, number + 1, None), None)
-    if following is not None and following.fit is Fit.MATCH and following.found is not None:
-        marker = found[following.found]
-        if marker.commit and marker.data_epoch is None:
-            return True
-    decided = next((pair.expected for pair in islice(pairs, number + 1, None) if pair.expected is not None), None)
-    if decided is None or index is None:
+    if decision is None or decision.client_version < TV2:
         return False
-    return decisions[decided].commit and decisions[decided].data_epoch == found[index].epoch
+    return decision.commit and decision.data_epoch == epoch
+
+
+def _precedes_commit(pairs: Sequence[Pair], number: int, found: Sequence[Found]) -> bool:
+    """Return True if the next marker commits the transaction of a decision, and no data is between both markers.
+
+    Then the marker has aborted a part of a committed transaction.
+    """
+    following = pairs[number + 1] if number + 1 < len(pairs) else None
+    if following is None or following.fit is not Fit.MATCH or following.found is None:
+        return False
+    marker = found[following.found]
+    return marker.commit and marker.data_epoch is None
 
 
 def epoch_fits(data_epoch: int, decision: Decision) -> bool:

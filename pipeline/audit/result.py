@@ -49,7 +49,7 @@ class AuditResult:
     operator_aborts: Sequence[str]
     partitions: int
     batches: int
-    missing: int = 0
+    missing: int
     report: Path | None = None
 
     @property

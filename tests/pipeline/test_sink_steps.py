@@ -99,7 +99,7 @@ def test_driver_that_a_run_without_a_batch_fenced_is_refused_without_the_name_of
 
 def test_refused_query_does_not_fence_the_running_one(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
-    assert rig.ledger_entry().batch_id == 0  # waits for the marker of the ledger, which EndTxn does not
+    assert rig.ledger_entry().batch_id == 0  # EndTxn does not wait for the marker of the ledger
     for keep_session in (True, False):
         with pytest.raises(CheckpointMismatch, match="was written by query query up to batch 0"):
             write_exactly_once(rig.job([]), rig.options(), Batch(0, "other", "run-b"), keep_session=keep_session)
@@ -109,7 +109,7 @@ def test_refused_query_does_not_fence_the_running_one(rig: SinkRig) -> None:
 
 def test_another_ledger_topic_is_refused(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
-    assert rig.ledger_entry().batch_id == 0  # waits for the marker of the ledger, which EndTxn does not
+    assert rig.ledger_entry().batch_id == 0  # EndTxn does not wait for the marker of the ledger
     options = rig.options(ledgerTopic=f"{rig.topic}-ledger")
     with pytest.raises(InvalidInput, match=f"the ledger of the sink {rig.topic} is in the topic odradek-spark-ledger"):
         write_exactly_once(rig.job(rows_of(0, 10, rig.topic)), options, Batch(0, "query", "run-b"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
 FIXTURE: Final = "chrome"
-"""Only tests with this fixture run again. It starts Chromium again (tests.support.browser)."""
+"""Only tests with this fixture run again. Before each of them, `Browser.use` starts Chromium again after a crash."""
 RERUN: Final = "rerun"
 """Outcome of a report that a second run replaces."""
 CRASHED: Final = ("invalid session id", "tab crashed")
@@ -37,11 +37,11 @@ def pytest_runtest_protocol(item: pytest.Function, nextitem: pytest.Item | None)
 
 def _reports(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
     first = runtestprotocol(item, log=False, nextitem=nextitem)
-    crashes = [each for each in first if each.failed and is_crash(each.longreprtext)]
-    if not crashes:
+    failed = next((each for each in first if each.failed), None)
+    if failed is None or not is_crash(failed.longreprtext):
         return first
-    crashes[0].outcome = RERUN  # type: ignore[assignment]  # pytest's type has only the outcomes of pytest itself
-    return [crashes[0], *runtestprotocol(item, log=False, nextitem=nextitem)]
+    failed.outcome = RERUN  # type: ignore[assignment]  # pytest's type has only the outcomes of pytest itself
+    return [failed, *runtestprotocol(item, log=False, nextitem=nextitem)]
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

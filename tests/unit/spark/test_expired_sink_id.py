@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from odradek.client import ProducerIdentity
     from odradek.spark.ledger import LedgerEntry
 
+of_two_runs = pytest.mark.parametrize(("query_id", "second_run"), [(None, "run 1"), ("query", "run 2")])
+"""Outside of a query, all batches of a process have one run id. A restarted query has another one."""
 SINK = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "sink": "s", "topic": "t"})
 
 
@@ -94,7 +96,7 @@ def write(coordinator: Coordinator, batch_id: int, query_id: str | None, run_id:
     write_exactly_once(job, SINK, Batch(batch_id, query_id, run_id))
 
 
-@pytest.mark.parametrize(("query_id", "second_run"), [(None, "run 1"), ("query", "run 2")])
+@of_two_runs
 def test_batch_after_a_skipped_one_is_written_if_the_transactional_id_expired(
     coordinator: Coordinator, query_id: str | None, second_run: str
 ) -> None:
@@ -107,7 +109,7 @@ def test_batch_after_a_skipped_one_is_written_if_the_transactional_id_expired(
     assert coordinator.current == (102, 0)
 
 
-@pytest.mark.parametrize(("query_id", "second_run"), [(None, "run 1"), ("query", "run 2")])
+@of_two_runs
 def test_batch_is_fenced_if_another_query_initialized_the_expired_transactional_id(
     coordinator: Coordinator, query_id: str | None, second_run: str
 ) -> None:

@@ -17,7 +17,9 @@ RUNS = []
 
 @pytest.fixture
 def chrome():
-    return RUNS
+    yield RUNS
+    if {crashes_after}:
+        raise OSError("Message: tab crashed")
 
 
 def test_of_a_page(chrome):
@@ -39,7 +41,7 @@ CRASH = "Message: invalid session id: session deleted as the browser has closed 
 )
 def test_only_a_crash_runs_a_test_again(tmp_path: Path, failures: int, message: str, outcome: str) -> None:
     project = Project(tmp_path)
-    project.write("test_page.py", TESTS.format(failures=failures, message=message))
+    project.write("test_page.py", TESTS.format(failures=failures, message=message, crashes_after=False))
     project.write("chromium_crash.py", Path(chromium_crash.__file__).read_text())
 
     run = project.run("-p", "chromium_crash")
@@ -47,3 +49,13 @@ def test_only_a_crash_runs_a_test_again(tmp_path: Path, failures: int, message: 
     assert outcome in run.output
     named = "Chromium crashed, and the test ran again: test_page.py::test_of_a_page" in run.output
     assert named == ("rerun" in outcome)
+
+
+def test_failure_before_a_crash_is_final(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("test_page.py", TESTS.format(failures=1, message="not the expected text", crashes_after=True))
+    project.write("chromium_crash.py", Path(chromium_crash.__file__).read_text())
+
+    run = project.run("-p", "chromium_crash")
+
+    assert "1 failed, 1 error in" in run.output

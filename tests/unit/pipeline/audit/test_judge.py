@@ -167,12 +167,17 @@ def test_abort_marker_between_the_data_of_a_committed_transaction_is_a_violation
     assert named(logs.judged()) == [(Kind.NO_DECISION, 5, 0, offset) for offset in offsets]
 
 
-def test_abort_by_an_operator_before_a_later_transaction_is_listed_as_that_of_an_operator() -> None:
+@pytest.mark.parametrize(("version", "epochs"), [(0, (0, 0, 0)), (2, (0, 1, 2))])
+def test_abort_by_an_operator_before_a_later_transaction_is_listed_as_that_of_an_operator(
+    version: int, epochs: tuple[int, int, int]
+) -> None:
+    """With transaction version 0, the transactions before and after it have the epoch of the hanging data."""
+    before, hanging, later = epochs
     logs = AuditLogs()
-    logs.transaction(0, 0)
-    logs.data(0, 1)
-    logs.marker(0, 1, commit=False)
-    logs.transaction(2, 0)
+    logs.transaction(before, 0, version=version)
+    logs.data(0, hanging)
+    logs.marker(0, hanging, commit=False)
+    logs.transaction(later, 0, version=version)
     judgment = logs.judged()
     assert judgment.violations == []
     assert [marker.fit for marker in judgment.markers] == [Fit.MATCH, Fit.BY_OPERATOR, Fit.MATCH]

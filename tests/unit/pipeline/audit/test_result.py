@@ -21,6 +21,7 @@ def result(violations: int = 0, proven: int = 5) -> AuditResult:
         operator_aborts=[f"payments-0 at offset 4: {'payments-' * 6}1, producer 4/7"],
         partitions=3,
         batches=1_000,
+        missing=0,
     )
 
 

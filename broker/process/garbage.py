@@ -51,7 +51,11 @@ class GarbageCollection:
         self._memory = _memory()
 
     def begin(self) -> None:
-        """Collect and freeze the objects of the imports, and freeze from now on what survives the middle generation."""
+        """Collect and freeze the objects of the imports, and freeze from now on what survives the middle generation.
+
+        The process imports its modules without collections.
+        """
+        gc.enable()
         gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_MIDDLE_AFTER)
         gc.callbacks.append(self._after_collection)
         self._collect_all()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -44,6 +46,40 @@ def cycle() -> weakref.ref[Node]:
     first, second = Node(), Node()
     first.other, second.other = second, first
     return weakref.ref(first)
+
+
+IMPORTS = """
+import gc, runpy, sys
+late = []
+
+def count(phase, info):
+    if any(name.startswith("odradek.broker.") for name in sys.modules):
+        late.append(phase)
+
+gc.callbacks.append(count)
+sys.argv = ["odradek.broker", "--help"]
+try:
+    runpy.run_module("odradek.broker", run_name="__main__")
+except SystemExit:
+    gc.callbacks.clear()
+    sys.exit(f"{len(late)} collections")
+"""
+"""Program that imports all modules of a node as a process does. It counts the collections after the first module."""
+
+
+def test_a_process_imports_its_modules_without_collections() -> None:
+    finished = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
+    assert "--config FILE" in finished.stdout
+    assert finished.stderr == "0 collections\n"
+
+
+def test_the_start_of_a_node_enables_collections() -> None:
+    gc.disable()
+    try:
+        with collecting():
+            assert gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_no_collection_examines_all_objects_while_objects_that_stay_are_created() -> None:

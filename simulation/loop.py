@@ -68,7 +68,6 @@ class NumberedFuture(asyncio.Future[T]):
 
     def __init__(self, *, loop: "ApplicationLoop") -> None:
         self.number = next(loop.numbers)
-        self.node = NODE.get()
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -118,6 +117,7 @@ class Process(Protocol):
 class ApplicationLoop(SimLoop):
     """Loop of a cluster and an application. `escaped` is the first use of something outside of the simulation."""
 
+    future_class = NumberedFuture
     task_class = NumberedTask
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -161,9 +161,6 @@ class ApplicationLoop(SimLoop):
             context.run(NODE.set, NODE.get())  # a new context of the application: the task belongs to its process
         return super()._make_task(loop, coro, **options)
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return NumberedFuture(loop=self)
-
     def _run_handle(self, handle: asyncio.Handle) -> None:
         try:
             handle._run()
@@ -184,14 +181,6 @@ class ApplicationLoop(SimLoop):
 
     def get_exception_handler(self) -> "ExceptionHandler | None":
         return self._handlers.get(NODE.get())
-
-    def _node_of_failure(self, context: dict[str, Any]) -> str:
-        """Return the node that created the failed future or callback: that of its garbage collection can be another."""
-        failed = context.get("task", context.get("future"))
-        if isinstance(failed, NumberedFuture | NumberedTask):
-            return failed.node
-        handle = context.get("handle")
-        return super()._node_of_failure(context) if handle is None else str(handle._context.get(NODE, WORLD))
 
     def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if _is_report_of_finalizer():

@@ -6,7 +6,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.sources import load
-from odradek.protocol.errors import Refusal
 from odradek.simulation.cluster.host import ROOT, Host, host_name
 from odradek.simulation.environment.disk import Detached
 
@@ -141,14 +140,13 @@ class SimulatedCluster:
     def unexpected_failures(self) -> list[str]:
         """Return unhandled exceptions of brokers, except those of an incarnation after its end."""
         findings = []
+        self.loop.collect_unread()
         for failure, text in zip(self.loop.failures, self.loop.describe_failures(), strict=True):
             node = failure["node"]
             if not node.startswith("broker-"):
                 continue
             failed_at = self.failed_at.get(node)
-            error = failure.get("exception")
             late = failed_at is not None and failure["step"] >= failed_at
-            unread = isinstance(error, Refusal) and failure["message"].startswith("Future exception was never")
-            if not (late or unread or isinstance(error, Detached)):
+            if not (late or isinstance(failure.get("exception"), Detached)):
                 findings.append(text)
         return findings

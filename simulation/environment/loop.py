@@ -10,6 +10,7 @@
 """
 
 import asyncio
+import gc
 import heapq
 import io
 import traceback
@@ -53,6 +54,7 @@ class SeamBypassed(SimulationError):
 class SimLoop(asyncio.BaseEventLoop):
     """Event loop of a run. `failures` collects unhandled exceptions, which asyncio would log."""
 
+    future_class: type[asyncio.Future[Any]] = asyncio.Future
     task_class: type[asyncio.Task[Any]] = asyncio.Task
 
     def __init__(
@@ -82,6 +84,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ended: dict[str, None] = {}
         self._stalled: dict[str, None] = {}
         self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
+        self._creators: dict[int, str] = {}
+        """Node of each future and task by its id, which is unique while the object exists. Those of freed objects stay
+        until the id is used again. Subclasses with an attribute would slow each `await` down."""
         self.network = network or Network(rng)
         self.network.bind(self)
         self.set_task_factory(self._make_task)
@@ -133,6 +138,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Keep a cancelled timer in the heap; `_release_timers` skips it at its time."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future = self.future_class(loop=self)
+        self._creators[id(future)] = NODE.get()
+        return future
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Args], T], *args: *Args) -> asyncio.Future[T]:
         raise SeamBypassed(f"run_in_executor({func!r}): the simulation has no threads")
@@ -245,6 +255,7 @@ class SimLoop(asyncio.BaseEventLoop):
         task: asyncio.Task[T] = self.task_class(coro, loop=loop, **options)
         context: Context | None = options.get("context")
         node = NODE.get() if context is None else context.get(NODE, WORLD)
+        self._creators[id(task)] = node
         tasks = self._tasks.setdefault(node, {})
         if len(tasks) > TASKS_BEFORE_PRUNING:
             for done in [task for task in tasks if self._may_be_pruned(task)]:
@@ -261,7 +272,16 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures.append({**context, "node": self._node_of_failure(context), "step": self.steps})
 
     def _node_of_failure(self, context: dict[str, Any]) -> str:
-        return NODE.get()
+        """Return the node of the failed future, task or callback. Its garbage collection can be in another's step."""
+        failed = context.get("task", context.get("future"))
+        if type(failed) in {self.future_class, self.task_class}:
+            return self._creators.get(id(failed), NODE.get())
+        handle = context.get("handle")
+        return NODE.get() if handle is None else str(handle._context.get(NODE, WORLD))
+
+    def collect_unread(self) -> None:
+        """Add the exceptions of unreachable futures and tasks to `failures`, which their collection alone reports."""
+        gc.collect()
 
     def describe_failures(self) -> list[str]:
         described = []

@@ -4,7 +4,6 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
-from odradek.protocol.errors import Refusal
 from odradek.simulation.environment.clock import SimClock
 from odradek.simulation.environment.disk import Detached, DiskWatcher
 from odradek.simulation.environment.loop import SimLoop
@@ -208,14 +207,11 @@ class Cluster:
         purpose.
         """
         findings = []
+        self.loop.collect_unread()
         for failure, text in zip(self.loop.failures, self.loop.describe_failures(), strict=True):
             failed_at = self.failed_at.get(failure["node"])
             if failed_at is not None and failure["step"] >= failed_at:
                 continue
-            error = failure.get("exception")
-            if isinstance(error, Detached):
-                continue
-            if isinstance(error, Refusal) and failure["message"].startswith("Future exception was never retrieved"):
-                continue  # response to a request of a failed node: no task is left to receive it
-            findings.append(text)
+            if not isinstance(failure.get("exception"), Detached):
+                findings.append(text)
         return findings

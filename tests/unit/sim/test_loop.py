@@ -1,6 +1,7 @@
 """The simulated event loop: virtual time, FIFO within a node, seeded order between nodes, deadlock and livelock."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -148,6 +149,55 @@ def test_unhandled_exception_is_collected() -> None:
     loop.call_later(1, loop.stop)
     loop.run_forever()
     assert "ValueError" in loop.describe_failures()[0]
+
+
+def drop_failed_future(loop: SimLoop) -> None:
+    """Create a future in a cycle, and give it an exception that nothing reads."""
+    future = loop.create_future()
+    cycle: list[object] = [future]
+    cycle.append(cycle)
+    future.set_exception(ValueError("dropped"))
+
+
+async def drop_failed_task(loop: SimLoop) -> None:
+    """Await a failed task without reading its exception, and remove the node, which held the last references."""
+
+    async def fail() -> None:
+        raise ValueError("dropped")
+
+    await asyncio.wait([loop.create_task(fail())])
+    loop.call_soon(loop.remove_node, NODE.get(), context=loop.context_of("other"))
+
+
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collections")
+@pytest.mark.parametrize("failing", [drop_failed_future, drop_failed_task, lambda _: int("x")])
+def test_a_failure_belongs_to_the_node_that_caused_it(failing: Callable[[SimLoop], object]) -> None:
+    loop = make_loop()
+
+    if asyncio.iscoroutinefunction(failing):
+        loop.spawn("owner", failing(loop), "owner")
+    else:
+        loop.call_soon(failing, loop, context=loop.context_of("owner"))
+    loop.call_later(1, gc.collect, context=loop.context_of("other"))
+    loop.call_later(2, loop.stop)
+    loop.run_forever()
+    assert [failure["node"] for failure in loop.failures] == ["owner"]
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_a_failure_that_no_collection_has_reported_is_found_at_the_end() -> None:
+    loop = make_loop()
+    drop_failed_future(loop)
+    assert loop.failures == []
+    loop.collect_unread()
+    assert len(loop.failures) == 1
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -106,7 +106,8 @@ class Host:
             # started again.
             self.loop.trace.add(self.loop.steps, self.loop.time(), "start-refused", name, error)
             self.count("start refused")
-            await self._stop_failed_start(name)
+            if not await self._stop_failed_start(name):
+                return False
             await asyncio.sleep(START_RETRY_SECONDS)
         self._violation(f"L1 {self.host} does not start, {START_ATTEMPTS_MAX} times over: {error}")
         return False
@@ -158,17 +159,20 @@ class Host:
         self.disk_created(disk)
         return disk
 
-    async def _stop_failed_start(self, name: str) -> None:
-        """Stop the remains of a failed start."""
+    async def _stop_failed_start(self, name: str) -> bool:
+        """Stop the remains of a failed start. Return False if it was killed meanwhile: the kill starts it again."""
         assert self.node is not None
         try:
             await self.loop.spawn(name, self.node.stop(), f"stop {name}")
         except (asyncio.CancelledError, Exception) as error:
             if name not in self.failed_at:
                 self._violation(f"{name} does not stop: {''.join(traceback.format_exception(error))}")
+        if name in self.failed_at:
+            return False
         self._mark_failed(name)
         self.loop.network.detach_node(name)
         await self._await_tasks(name)
+        return True
 
     def _mark_failed(self, name: str) -> None:
         self.failed_at.setdefault(name, self.loop.steps)

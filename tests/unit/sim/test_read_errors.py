@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -39,6 +40,35 @@ def test_broker_that_cannot_read_a_file_of_its_directory_does_not_start() -> Non
         loop.run_until_complete(restart())
     assert cluster.violations == []
     assert cluster.counters["start refused"] == cluster.counters[error_event(READ, EIO)] == len(ENDS_THE_START)
+    loop.close()
+
+
+def test_broker_that_is_killed_while_it_stops_after_a_failed_start_starts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
+    machine, count = cluster.only, cluster.count
+
+    def kill_if_refused(name: str) -> None:
+        count(name)
+        if name == "start refused":
+            operator = loop.context_of("operator")
+            loop.call_soon(partial(machine.crash, power=False, downtime=1.0), context=operator)
+
+    monkeypatch.setattr(cluster, "count", kill_if_refused)
+
+    async def restart() -> None:
+        await cluster.start()
+        machine.read_error("meta.properties", downtime=0.1, clean=True)
+        await asyncio.sleep(5.0)
+        assert (machine.incarnations, machine.alive) == (3, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert cluster.violations == []
+    assert cluster.counters["start refused"] == 1
     loop.close()
 
 

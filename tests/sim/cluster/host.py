@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.partition.leader_term import LeaderTerm
+from odradek.broker.partition.partition import Role
 from odradek.simulation.cluster.host import ROOT, Host
 from odradek.simulation.environment.disk import EIO, READ, DiskFault, DiskLatency, SimDisk
 from odradek.simulation.environment.medium import flip_rebuildable
@@ -43,6 +44,8 @@ class Machine(Host):
         """Faults that keep the disk full now."""
         self._lasting_faults: list[tuple[DiskFault, float]] = []
         """Disk faults that stay for later incarnations, each with the seconds until the restart."""
+        self._restart_after = 0.0
+        """Seconds from a failed disk operation to the restart of the node by the operator."""
         self._config = make_config(cluster.options, number)
 
     @property
@@ -148,7 +151,11 @@ class Machine(Host):
         self.cluster.count(REFUSED_BY_FULL_DISK)
 
     def _count_error(self, operation: str, path: str, errno: int) -> None:
-        self._lacked_resources = self._lacked_resources or errno in RESOURCE_ERRORS
+        if errno in RESOURCE_ERRORS:
+            self._lacked_resources = True
+            self.loop.call_later(
+                self._restart_after, self._crash_if_offline, self.name, context=self.loop.context_of("operator")
+            )
         self.cluster.count(error_event(operation, errno))
         for match in FILE_KINDS:
             if match in path:
@@ -178,6 +185,7 @@ class Machine(Host):
 
     def _add_fault(self, disk: SimDisk, fault: DiskFault, restart_after: float) -> None:
         disk.faults.append(fault)
+        self._restart_after = restart_after
         name = self.name
 
         def on_fault(injected: DiskFault) -> None:
@@ -188,6 +196,12 @@ class Machine(Host):
 
         disk.on_fault = on_fault
         disk.may_fail = partial(self.cluster.disk_may_fail, self)
+
+    def _crash_if_offline(self, name: str) -> None:
+        """Restart the node if a partition is offline: the lack of resources has ended a change that has no undo."""
+        broker = None if self.node is None else self.node.broker
+        if broker is not None and any(partition.role is Role.OFFLINE for partition in broker.partitions):
+            self._crash_if(name)
 
     def read_error(self, match: str, *, downtime: float, clean: bool) -> None:
         """Restart the node, stopped with `clean` and killed otherwise: the next read of such a file fails."""

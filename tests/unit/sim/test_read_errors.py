@@ -4,12 +4,15 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from odradek.simulation.environment.disk import EIO, READ, DiskFault, DiskLatency, SimDisk
+from odradek.broker.partition.partition import Role
+from odradek.simulation.environment.disk import EIO, ENOSPC, READ, DiskFault, DiskLatency, SimDisk
 from odradek.simulation.environment.loop import SimLoop
 from odradek.simulation.environment.medium import Medium
+from odradek.storage.disk.port import ResourcesExhausted
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.options.disk_options import error_event
 from tests.sim.options.read_options import READ_FILES, READ_KINDS
@@ -69,6 +72,35 @@ def test_broker_that_is_killed_while_it_stops_after_a_failed_start_starts_once(
         loop.run_until_complete(restart())
     assert cluster.violations == []
     assert cluster.counters["start refused"] == 1
+    loop.close()
+
+
+@pytest.mark.parametrize(("role", "incarnations"), [(Role.OFFLINE, 2), (Role.LEADER, 1)])
+def test_broker_is_restarted_if_a_full_disk_takes_a_partition_offline(role: Role, incarnations: int) -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
+    machine = cluster.only
+
+    async def fill() -> None:
+        await cluster.start()
+        node, disk = machine.node, machine.disk
+        assert node is not None
+        assert disk is not None
+        broker = node.broker
+        machine.disk_fault(DiskFault("write", ".snapshot", ENOSPC), restart_after=1.0)
+        with pytest.raises(ResourcesExhausted):
+            disk.fault("write", "/data/ledger-0/0.snapshot")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node, "broker", SimpleNamespace(partitions=[SimpleNamespace(role=role)]))
+            await asyncio.sleep(1.1)
+        assert node.broker is broker
+        await asyncio.sleep(5.0)
+        assert (machine.incarnations, machine.alive) == (incarnations, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(fill())
+    assert cluster.violations == []
     loop.close()
 
 

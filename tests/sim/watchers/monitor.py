@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.simulation.environment.medium import Medium
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.committed import CommittedLog
@@ -248,11 +249,12 @@ class Monitor:
             return
         log = self.hosts[number].last_log(partition)
         committed = self.committed.setdefault(partition, CommittedLog())
-        if not committed.extend(log, high_watermark) and number not in self._data_lost:
+        state = self.metadata.partitions.get(partition)
+        epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
+        if not committed.extend(log, high_watermark, epoch) and number not in self._data_lost:
             self.violations.append(
                 f"I12 {partition}: broker {number} returned high watermark {high_watermark}, its log ends at {log.end}"
             )
-        state = self.metadata.partitions.get(partition)
         if state is not None and state.leader == number:
             self._check_leader(partition, number, state.leader_epoch)
         for member in state.isr if state is not None else ():

@@ -78,8 +78,8 @@ def test_first_committed_batch_missing_on_a_new_leader_is_returned() -> None:
         for batch in batches(*raw):
             log.add(batch, 0, 0, batch)
     committed = CommittedLog()
-    assert not committed.extend(short, 2)
-    assert committed.extend(full, 2)
+    assert not committed.extend(short, 2, 0)
+    assert committed.extend(full, 2, 0)
     assert committed.missing_in(full, 0) is None
     for log in (short, other):
         missing = committed.missing_in(log, 0)
@@ -93,10 +93,24 @@ def test_former_leader_may_lack_batches_of_later_epochs() -> None:
         for batch in batches(*raw):
             log.add(batch, 0, 0, batch)
     committed = CommittedLog()
-    assert committed.extend(full, 2)
+    assert committed.extend(full, 2, 0)
     assert committed.missing_in(deposed, 0) is None
     assert committed.missing_in(deposed, 1) is committed.batches[1]
     assert committed.missing_in(ReplicaLog(), 0) is committed.batches[0]
+
+
+def test_former_leader_may_lack_batches_of_its_predecessor_that_its_successor_committed() -> None:
+    """An eligible replica (KIP-966) can hold more than the log of the leader of the epoch before its own."""
+    full, deposed = ReplicaLog(), ReplicaLog()
+    for log, raw in ((full, (data(0, b"a"), data(1, b"b"))), (deposed, (data(0, b"a"),))):
+        for batch in batches(*raw):
+            log.add(batch, 0, 0, batch)
+    committed = CommittedLog()
+    assert committed.extend(full, 1, 0)
+    assert committed.extend(full, 2, 3)
+    assert committed.missing_in(deposed, 1) is None
+    assert committed.missing_in(deposed, 3) is committed.batches[1]
+    assert committed.missing_in(ReplicaLog(), 1) is committed.batches[0]
 
 
 def uvarint_ids(*ids: int) -> bytes:
@@ -262,7 +276,7 @@ def test_leader_with_lost_disk_is_checked_with_its_log_before_the_loss() -> None
     for number in (1, 2):
         watched.write(number, "ledger-0", data(0, b"a", epoch=3))
     committed = watched.monitor.committed.setdefault(PLACE, CommittedLog())
-    committed.extend(watched.hosts[2].log(PLACE), 1)
+    committed.extend(watched.hosts[2].log(PLACE), 1, 0)
     watched.monitor.lost_data(1, Medium())
     watched.monitor.advertised(PLACE, 1, 1)
     assert [entry for entry in watched.monitor.violations if "I11" in entry] == []
@@ -272,7 +286,7 @@ def test_leader_without_committed_batch_is_reported_when_its_disk_is_lost() -> N
     watched = Watched()
     watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(2, "ledger-0", data(0, b"a", epoch=3))
-    watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1)
+    watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1, 0)
     watched.monitor.lost_data(1, Medium())
     assert "broker 1 leads in epoch 4 without offset 0" in watched.monitor.violations.pop()
 

@@ -342,7 +342,8 @@ class PartitionLog:
 
         Raises:
             Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE if the file is damaged. A cold
-                read may also raise OFFSET_NOT_AVAILABLE: the log was truncated during the read.
+                read may also raise OFFSET_NOT_AVAILABLE if the log was truncated during the read, and
+                UNKNOWN_TOPIC_OR_PARTITION if it was closed.
             OSError: A disk operation fails.
         """
         end = self.log_end_offset

@@ -68,14 +68,15 @@ class ColdRead:
         """Complete the read.
 
         Raises:
-            Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated during the read.
+            Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated during the read, and
+                UNKNOWN_TOPIC_OR_PARTITION if it was closed.
             OSError: A disk operation fails.
         """
         try:
             return (await resume(self._reading, self._step))._replace(segments=self.segments)
         finally:
             self.hold = None
-            self.check()  # replaces an error that the read of truncated bytes has raised
+            self.check()  # replaces an error that the read of truncated bytes or closed files has raised
 
 
 def _no_check() -> None:
@@ -214,12 +215,15 @@ class LogReader:
         )
         result = start(reading)
         if isinstance(result, ColdRead):
-            result.check = partial(self._check_not_truncated, self._local.truncation.count)
+            result.check = partial(self._check_unchanged, self._local.truncation.count)
             result.hold = self._local.hold()
             result.segments = self._segments.from_offset(offset)
         return result
 
-    def _check_not_truncated(self, count: int) -> None:
+    def _check_unchanged(self, count: int) -> None:
+        """Raise Refusal if the log was closed, or truncated since `count` truncations: the files have changed."""
+        if self._local.closed:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the log was closed during the read")
         if self._local.truncation.count != count:
             # Not OFFSET_OUT_OF_RANGE: the offset may still exist, and that error would make the reader reset its
             # position.
@@ -289,7 +293,7 @@ class LogReader:
             if permitted is not None:
                 look_ups.end(permitted.memory_bytes)
             del hold
-            self._check_not_truncated(truncations)  # replaces an error that the read of truncated bytes has raised
+            self._check_unchanged(truncations)  # replaces the error of a read of truncated bytes or closed files
 
 
 def aborted_transactions(

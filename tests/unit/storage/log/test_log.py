@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -252,6 +253,24 @@ async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDis
     with pytest.raises(Refusal) as caught:
         await read_result.resolve()
     assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "the offset may still exist"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_cold_read_of_a_log_closed_during_it_is_refused(disk: FaultyDisk, root: str, begun: bool) -> None:
+    log = open_log(disk, root)
+    append(log, batch(5))
+    append(log, batch(5))
+    log.segments.active.drop_recent()
+    disk.cold = True
+    read_result = log.read(5, max_bytes=400)
+    assert isinstance(read_result, ColdRead)
+    reading = asyncio.create_task(read_result.resolve())
+    if begun:
+        await asyncio.sleep(0)
+    log.close(clean=False)  # the topic is deleted, or this broker is no longer a replica
+    with pytest.raises(Refusal) as caught:
+        await reading
+    assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_cold_read_raises_the_error_of_the_disk(disk: FaultyDisk, root: str) -> None:

@@ -199,7 +199,7 @@ class Machine(Host):
 
     def _crash_if_offline(self, name: str) -> None:
         """Restart the node if a partition is offline: the lack of resources has ended a change that has no undo."""
-        broker = None if self.node is None else self.node.broker
+        broker = getattr(self.node, "broker", None)  # None before the node hosts partitions
         if broker is not None and any(partition.role is Role.OFFLINE for partition in broker.partitions):
             self._crash_if(name)
 

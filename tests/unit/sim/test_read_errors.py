@@ -75,8 +75,8 @@ def test_broker_that_is_killed_while_it_stops_after_a_failed_start_starts_once(
     loop.close()
 
 
-@pytest.mark.parametrize(("role", "incarnations"), [(Role.OFFLINE, 2), (Role.LEADER, 1)])
-def test_broker_is_restarted_if_a_full_disk_takes_a_partition_offline(role: Role, incarnations: int) -> None:
+@pytest.mark.parametrize(("role", "incarnations"), [(Role.OFFLINE, 2), (Role.LEADER, 1), (None, 1)])
+def test_broker_is_restarted_if_a_full_disk_takes_a_partition_offline(role: Role | None, incarnations: int) -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
@@ -91,10 +91,14 @@ def test_broker_is_restarted_if_a_full_disk_takes_a_partition_offline(role: Role
         with pytest.raises(ResourcesExhausted):
             disk.fault("write", "/data/ledger-0/0.snapshot")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(node, "broker", SimpleNamespace(partitions=[SimpleNamespace(role=role)]))
+            if role is None:
+                patch.delattr(node, "broker")  # as before the node hosts partitions
+            else:
+                patch.setattr(node, "broker", SimpleNamespace(partitions=[SimpleNamespace(role=role)]))
             await asyncio.sleep(1.1)
         assert node.broker is broker
         await asyncio.sleep(5.0)
+        assert loop.failures == []
         assert (machine.incarnations, machine.alive) == (incarnations, True)
         await cluster.stop()
 

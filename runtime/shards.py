@@ -159,12 +159,16 @@ class LedShards(Generic[S]):
         Raise Refusal if a shard has refused.
         """
         replies: list[tuple[LedShard[S], Any]] = []
+        refused: Refusal | None = None
         for led, future in [(led, led.engine.submit(command, timeout_ms=timeout_ms)) for led in shards]:
             try:
                 replies.append((led, await future))
             except Refusal as refusal:
                 if refusal.error is not ErrorCode.NOT_COORDINATOR:
-                    raise
+                    # The other futures are awaited nevertheless: asyncio logs each exception that nothing reads.
+                    refused = refused or refusal
+        if refused is not None:
+            raise refused
         return replies
 
     def all_active(self) -> list[LedShard[S]]:

@@ -79,8 +79,6 @@ class NumberedTask(asyncio.Task[T]):
 
     def __init__(self, coro: Any, *, loop: "ApplicationLoop", **options: Any) -> None:
         self.number = next(loop.numbers)  # asyncio hashes the task while it is initialized
-        context: Context | None = options.get("context")
-        self.node = NODE.get() if context is None else context.get(NODE, WORLD)
         super().__init__(coro, loop=loop, **options)
 
     def __hash__(self) -> int:
@@ -207,7 +205,7 @@ class ApplicationLoop(SimLoop):
 
     def _may_be_pruned(self, task: asyncio.Task[Any]) -> bool:
         """Return True for done tasks, except those that `unread_errors_of` returns at the end of their process."""
-        return task.done() and not (_is_unread(task) and getattr(task, "node", WORLD) in self.processes)
+        return task.done() and not (_is_unread(task) and self._creators.get(id(task)) in self.processes)
 
     def remove_node(self, node: str) -> None:
         super().remove_node(node)

@@ -85,8 +85,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._stalled: dict[str, None] = {}
         self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
         self._creators: dict[int, str] = {}
-        """Node of each future and task by its id, which is unique while the object exists. Those of freed objects stay
-        until the id is used again. Subclasses with an attribute would slow each `await` down."""
+        """Node that created each future and task, by the `id` of the object.
+
+        The entry of a freed object stays until another one gets its id. A subclass of Future with an attribute for the
+        node would slow each `await` down.
+        """
         self.network = network or Network(rng)
         self.network.bind(self)
         self.set_task_factory(self._make_task)
@@ -280,7 +283,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return NODE.get() if handle is None else str(handle._context.get(NODE, WORLD))
 
     def collect_unread(self) -> None:
-        """Add the exceptions of unreachable futures and tasks to `failures`, which their collection alone reports."""
+        """Add to `failures` the exceptions of unreachable futures and tasks that nothing has read.
+
+        asyncio reports such an exception when the future is freed. Within a reference cycle, that needs a collection.
+        """
         gc.collect()
 
     def describe_failures(self) -> list[str]:

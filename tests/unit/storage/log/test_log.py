@@ -241,7 +241,8 @@ async def test_cold_read_returns_the_same_as_a_warm_read(disk: FaultyDisk, root:
         disk.cold = False
 
 
-async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDisk, root: str) -> None:
+def begin_cold_read(disk: FaultyDisk, root: str) -> tuple[PartitionLog, ColdRead]:
+    """Begin to read the second of two batches of a new log, which begins at offset 5."""
     log = open_log(disk, root)
     append(log, batch(5))
     append(log, batch(5))
@@ -249,6 +250,11 @@ async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDis
     disk.cold = True
     read_result = log.read(5, max_bytes=400)
     assert isinstance(read_result, ColdRead)
+    return log, read_result
+
+
+async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDisk, root: str) -> None:
+    log, read_result = begin_cold_read(disk, root)
     log.truncate_to(5, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     with pytest.raises(Refusal) as caught:
         await read_result.resolve()
@@ -257,13 +263,7 @@ async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDis
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_cold_read_of_a_log_closed_during_it_is_refused(disk: FaultyDisk, root: str, begun: bool) -> None:
-    log = open_log(disk, root)
-    append(log, batch(5))
-    append(log, batch(5))
-    log.segments.active.drop_recent()
-    disk.cold = True
-    read_result = log.read(5, max_bytes=400)
-    assert isinstance(read_result, ColdRead)
+    log, read_result = begin_cold_read(disk, root)
     reading = asyncio.create_task(read_result.resolve())
     if begun:
         await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from odradek.storage.log.log import PartitionLog
@@ -133,26 +133,40 @@ def test_search_continues_behind_a_large_batch_without_a_match(
     assert steps.run(search_in(log, disk).first_at_or_after(NOW_MS - 5, 0)) == (NOW_MS, 3, 0)
 
 
-async def test_truncation_during_a_pause_ends_the_look_up(disk: FaultyDisk, tmp_path: Path) -> None:
+def truncate(log: PartitionLog) -> None:
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
+
+
+def close(log: PartitionLog) -> None:
+    log.close(clean=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [(truncate, ErrorCode.OFFSET_NOT_AVAILABLE), (close, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+)
+async def test_change_of_the_log_during_a_pause_ends_the_look_up(
+    disk: FaultyDisk, tmp_path: Path, change: Callable[[PartitionLog], None], error: ErrorCode
+) -> None:
     log = open_log(disk, str(tmp_path))
     data = batch(1, size=1_000, timestamp=OLD_MS)
     for _ in range(2 * SEARCH_BYTES // len(data)):
         append(log, data)
     append(log, batch(1, timestamp=NOW_MS))
 
-    class Truncation(UnlimitedLookUps):
+    class ChangingLookUps(UnlimitedLookUps):
         turns = 0
 
         async def next_turn(self) -> None:
             self.turns += 1
-            if log.log_end_offset > 1:
-                log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
+            if self.turns == 1:
+                change(log)
             await super().next_turn()
 
-    look_ups = Truncation()
+    look_ups = ChangingLookUps()
     with pytest.raises(Refusal) as caught:
         await asyncio.wait_for(log.offset_for_timestamp(NOW_MS - 5, look_ups), 10)
-    assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert caught.value.error is error
     assert look_ups.turns <= 2 * SEARCH_BYTES * BATCH_UNITS // (len(data) * SLICE_UNITS) + 1
 
 

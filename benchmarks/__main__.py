@@ -43,6 +43,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1_000_000, help="records of 1,000 bytes (default 1,000,000)")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each transaction run (default 5)")
     parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=0,
+        metavar="RUNS",
+        help="run each workload this many times before it is measured (default 0: both systems have just started)",
+    )
+    parser.add_argument(
         "--brokers",
         choices=(ONE, WITH_SASL_SSL, THREE, KILLS),
         default=None,
@@ -77,7 +84,7 @@ def alternate(
 
 
 def one_broker(options: argparse.Namespace, console: Console) -> Results:
-    size = Size(options.records, options.seconds)
+    size = Size(options.records, options.seconds, warm_up_runs=options.warm_up)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
         Kafka.name: lambda step: run_round(Kafka(), size, step),
         Odradek.name: lambda step: run_round(Odradek(), size, step),
@@ -86,7 +93,7 @@ def one_broker(options: argparse.Namespace, console: Console) -> Results:
 
 
 def one_broker_with_sasl_ssl(options: argparse.Namespace, console: Console) -> Results:
-    size = Size(options.records, options.seconds)
+    size = Size(options.records, options.seconds, warm_up_runs=options.warm_up)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
         SecuredKafka.name: lambda step: run_secured_round(SecuredKafka(), size, step),
         SecuredOdradek.name: lambda step: run_secured_round(SecuredOdradek(), size, step),
@@ -96,7 +103,7 @@ def one_broker_with_sasl_ssl(options: argparse.Namespace, console: Console) -> R
 
 def three_brokers(options: argparse.Namespace, console: Console) -> Results:
     records = round(options.records * CLUSTER_SHARE)
-    size = Size(records, options.seconds, records * SMALL_PER_RECORD, STEADY_SECONDS)
+    size = Size(records, options.seconds, records * SMALL_PER_RECORD, STEADY_SECONDS, options.warm_up)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
         Kafka.name: lambda step: run_cluster_round(KafkaThree(), size, step),
         Odradek.name: lambda step: run_cluster_round(Odradek(BROKERS), size, step),

@@ -25,12 +25,16 @@ LEADER, COORDINATOR = "a partition leader", "a transaction coordinator"
 
 @dataclass(frozen=True)
 class Size:
-    """Amount of work of one round. `small_records` and `steady_seconds` apply to three brokers only."""
+    """Amount of work of one round. `small_records` and `steady_seconds` apply to three brokers only.
+
+    Each workload runs `warm_up_runs` times before it is measured: the JVM of Apache Kafka compiles its code meanwhile.
+    """
 
     records: int
     transaction_seconds: float
     small_records: int = 0
     steady_seconds: float = 0.0
+    warm_up_runs: int = 0
 
 
 @dataclass
@@ -54,7 +58,7 @@ def run_round(system: System, size: Size, progress: Callable[[str], None]) -> Ro
     result = Round()
     with Running(system):
         start(system, result, 1, progress)
-        drive(system, result, workloads(system, size), progress)
+        drive(system, result, workloads(system, size), size.warm_up_runs, progress)
     return result
 
 
@@ -63,7 +67,7 @@ def run_cluster_round(system: ClusterSystem, size: Size, progress: Callable[[str
     result = Round()
     with Running(system):
         start(system, result, BROKERS, progress)
-        drive(system, result, cluster_workloads(system, size), progress)
+        drive(system, result, cluster_workloads(system, size), size.warm_up_runs, progress)
         kill(system, result, progress)
     return result
 
@@ -100,9 +104,12 @@ def start(system: System, result: Round, replicas: int, progress: Callable[[str]
         create_topic(system.bootstrap, "small", replicas=replicas)
 
 
-def drive(system: System, result: Round, work: Work, progress: Callable[[str], None]) -> None:
+def drive(system: System, result: Round, work: Work, warm_up_runs: int, progress: Callable[[str], None]) -> None:
+    """Run each workload `warm_up_runs` times, then once with its figures and CPU time in `result`."""
     for row, one in work.items():
         progress(row)
+        for _ in range(warm_up_runs):
+            one()
         with_cpu(system, result, row, one)
     result.figures["memory_loaded_mib"] = system.usage().rss_bytes / MIB
 

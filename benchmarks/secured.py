@@ -119,7 +119,7 @@ def run_secured_round(system: SecuredSystem, size: Size, progress: Callable[[str
         result.figures["start_s"] = time.perf_counter() - began
         for topic in ("bytes", "secured-bytes", "transactions"):
             create_topic(system.bootstrap, topic)
-        drive(system, result, workloads(system, size), progress)
+        drive(system, result, workloads(system, size), size.warm_up_runs, progress)
     for plain, secured, share in SHARES:
         result.figures[share] = result.figures[secured] / result.figures[plain]
     return result

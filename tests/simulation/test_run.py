@@ -165,42 +165,48 @@ def _selector() -> None:
         selector.select(0)
 
 
+ESCAPES_SHORT: list[tuple[Callable[[], Any], str]] = [
+    (_thread, "a thread"),
+    (_confluent, "confluent_kafka.Producer"),
+    (_selector, "a real socket"),
+    (lambda: time.sleep(1), "time.sleep"),
+    (lambda: subprocess.run(["true"], check=False), "a child process"),
+    (lambda: asyncio.get_running_loop().run_in_executor(None, print), "run_in_executor"),
+    (lambda: asyncio.start_server(print, port=1, ssl=ssl.create_default_context()), "TLS"),
+    (lambda: os._exit(0), r"os\._exit"),
+    (lambda: signal.raise_signal(signal.SIGTERM), r"a signal \(raise_signal"),
+]
+"""Uses of something that is not simulated: one of each kind."""
+ESCAPES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: asyncio.to_thread(print), "run_in_executor"),
+    (lambda: multiprocessing.Process(target=print).start(), "a child process"),
+    (lambda: os.system("true"), "a child process"),
+    (lambda: os.fork(), "a child process"),  # noqa: PLW0108  the name is looked up in the run
+    (lambda: sleep(1), "time.sleep"),
+    (lambda: _OwnProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
+    (lambda: SerializingProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
+    (lambda: AdminClient({"bootstrap.servers": "localhost:9"}), "confluent_kafka.AdminClient"),
+    (_real_socket, "a real socket"),
+    (lambda: socket.getaddrinfo("localhost", 1), "names of real hosts"),
+    (lambda: asyncio.start_unix_server(print, "path"), "a Unix socket"),
+    (_socket_of_a_server, "a real socket"),
+    (_socket_of_datagrams, "a real socket"),
+    (_upgrade_to_tls, "TLS"),
+    (
+        lambda: asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, sys.stdin),
+        r"a pipe \(connect_read_pipe",
+    ),
+    (lambda: asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, sys.stdout), "a pipe"),
+    (_reception, r"a real socket \(sock_recv"),
+    (lambda: asyncio.get_running_loop().set_task_factory(None), "a task factory"),
+    (lambda: os.kill(os.getpid(), signal.SIGTERM), r"a signal \(kill"),
+    (lambda: os.execv(sys.executable, [sys.executable]), "a child process"),
+]
+"""Further uses."""
+
+
 @pytest.mark.parametrize(
-    ("use", "named"),
-    [
-        (_thread, "a thread"),
-        (lambda: asyncio.to_thread(print), "run_in_executor"),
-        (lambda: multiprocessing.Process(target=print).start(), "a child process"),
-        (lambda: os.system("true"), "a child process"),
-        (lambda: os.fork(), "a child process"),  # noqa: PLW0108  the name is looked up in the run
-        (lambda: sleep(1), "time.sleep"),
-        (_confluent, "confluent_kafka.Producer"),
-        (lambda: _OwnProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
-        (lambda: SerializingProducer({"bootstrap.servers": "localhost:9"}), "confluent_kafka.Producer"),
-        (lambda: AdminClient({"bootstrap.servers": "localhost:9"}), "confluent_kafka.AdminClient"),
-        (_selector, "a real socket"),
-        (_real_socket, "a real socket"),
-        (lambda: socket.getaddrinfo("localhost", 1), "names of real hosts"),
-        (lambda: time.sleep(1), "time.sleep"),
-        (lambda: subprocess.run(["true"], check=False), "a child process"),
-        (lambda: asyncio.get_running_loop().run_in_executor(None, print), "run_in_executor"),
-        (lambda: asyncio.start_unix_server(print, "path"), "a Unix socket"),
-        (_socket_of_a_server, "a real socket"),
-        (_socket_of_datagrams, "a real socket"),
-        (lambda: asyncio.start_server(print, port=1, ssl=ssl.create_default_context()), "TLS"),
-        (_upgrade_to_tls, "TLS"),
-        (
-            lambda: asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, sys.stdin),
-            r"a pipe \(connect_read_pipe",
-        ),
-        (lambda: asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, sys.stdout), "a pipe"),
-        (_reception, r"a real socket \(sock_recv"),
-        (lambda: asyncio.get_running_loop().set_task_factory(None), "a task factory"),
-        (lambda: os._exit(0), r"os\._exit"),
-        (lambda: os.kill(os.getpid(), signal.SIGTERM), r"a signal \(kill"),
-        (lambda: signal.raise_signal(signal.SIGTERM), r"a signal \(raise_signal"),
-        (lambda: os.execv(sys.executable, [sys.executable]), "a child process"),
-    ],
+    ("use", "named"), [*ESCAPES_SHORT, *(pytest.param(*escape, marks=pytest.mark.full) for escape in ESCAPES)]
 )
 def test_what_leaves_the_simulation_ends_the_run_with_the_remedy(use: Callable[[], Any], named: str) -> None:
     async def app(sim: Sim) -> None:

@@ -61,7 +61,12 @@ def arguments() -> argparse.Namespace:
         default=BENCH,
         help=f"write all figures of all rounds to this file, and the report beside it (default {BENCH})",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.warm_up < 0:
+        parser.error(f"--warm-up {options.warm_up}: give 0 or more runs")
+    if options.warm_up and options.brokers == KILLS:
+        parser.error("--warm-up: the kills have no workload that can run before them; omit it")
+    return options
 
 
 def alternate(

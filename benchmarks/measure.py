@@ -41,12 +41,14 @@ class Size:
 class Round:
     """Figures of one round, by name.
 
-    ``cpu`` has the brokers' processor seconds of the workloads, by row of the report.
+    ``cpu`` has the brokers' processor seconds of the workloads, by row of the report. `warm_up_runs` is the number of
+    runs of each workload before the measured one.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
     timelines: dict[str, Timeline] = field(default_factory=dict)
+    warm_up_runs: int = 0
 
 
 Work = dict[str, "Callable[[], dict[str, float]]"]
@@ -106,6 +108,7 @@ def start(system: System, result: Round, replicas: int, progress: Callable[[str]
 
 def drive(system: System, result: Round, work: Work, warm_up_runs: int, progress: Callable[[str], None]) -> None:
     """Run each workload `warm_up_runs` times, then once with its figures and CPU time in `result`."""
+    result.warm_up_runs = warm_up_runs
     for row, one in work.items():
         progress(row)
         for _ in range(warm_up_runs):

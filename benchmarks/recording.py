@@ -106,7 +106,7 @@ def _as_json(one: Round) -> dict[str, object]:
         what: times[:1] + [later - earlier for earlier, later in pairwise(times)]
         for what, times in milliseconds.items()
     }
-    return {"figures": one.figures, "cpu": one.cpu, "acknowledged": differences}
+    return {"figures": one.figures, "cpu": one.cpu, "acknowledged": differences, "warm_up_runs": one.warm_up_runs}
 
 
 def _round(content: Mapping[str, Any]) -> Round:
@@ -114,7 +114,7 @@ def _round(content: Mapping[str, Any]) -> Round:
         what: Timeline([at / 1000 for at in accumulate(differences)])
         for what, differences in content["acknowledged"].items()
     }
-    return Round(content["figures"], content["cpu"], timelines)
+    return Round(content["figures"], content["cpu"], timelines, content.get("warm_up_runs", 0))
 
 
 def _write(path: Path, content: object) -> None:

@@ -179,8 +179,9 @@ def lines(rows: tuple[Row, ...], results: Results) -> list[Line]:
 
 
 def table_title(part: Part, results: Results) -> str:
-    rounds = len(results[Kafka.name])
-    return f"{part.title}: " + (f"medians of {rounds} alternating rounds" if rounds > 1 else "one round")
+    rounds = results[Kafka.name]
+    title = f"{part.title}: " + (f"medians of {len(rounds)} alternating rounds" if len(rounds) > 1 else "one round")
+    return title + (f", warm-up runs per workload: {warm_up}" if (warm_up := rounds[0].warm_up_runs) else "")
 
 
 def report(part: Part, results: Results, console: Console) -> list[str]:

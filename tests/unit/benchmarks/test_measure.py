@@ -34,6 +34,7 @@ def test_only_the_run_after_the_warm_up_is_measured() -> None:
     drive(system, result, {"row": system.work}, 4, lambda _: None)
     assert result.figures["runs"] == 5
     assert result.cpu == {"row": 1}
+    assert result.warm_up_runs == 4
 
 
 def test_workload_without_warm_up_runs_once() -> None:

@@ -27,7 +27,7 @@ from benchmarks.recording import (
     write_bench,
     write_growth,
 )
-from benchmarks.report import PARTS, THREE, lines, report
+from benchmarks.report import ONE, PARTS, THREE, lines, report, table_title
 from benchmarks.systems import Kafka, Odradek
 from odradek.source_commit import source_commit
 
@@ -149,3 +149,10 @@ def test_pictures_of_the_documentation_show_the_recorded_figures(tmp_path: Path)
         texts, shown = (re.findall(r">([^<>\n]+)</t", path.read_text()) for path in (picture, PICTURES / picture.name))
         assert texts == shown, "run python -m benchmarks.pictures"
         assert len(texts) > 10
+
+
+def test_report_names_the_warm_up_also_after_it_was_read(tmp_path: Path) -> None:
+    warm = replace(one_round(1.0, 0.4), warm_up_runs=3)
+    write_bench(tmp_path / "bench.json", Bench(about_now(), {ONE: {Kafka.name: [warm], Odradek.name: [warm]}}))
+    results = read_bench(tmp_path / "bench.json").parts[ONE]
+    assert table_title(PARTS[ONE], results) == "One broker: one round, warm-up runs per workload: 3"

@@ -22,8 +22,11 @@ pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
+# Python keeps the bytecode of hatch_build.py in `__pycache__`. It is not a package of the project.
 TOP_LEVEL_FOLDERS = sorted(
-    path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "odradek" and path.name.isidentifier()
+    path.name
+    for path in ROOT.iterdir()
+    if path.is_dir() and path.name not in ("odradek", "__pycache__") and path.name.isidentifier()
 )
 PROJECT_PACKAGES = ("broker", "protocol", "storage")
 PROJECT = """

@@ -26,7 +26,7 @@ from benchmarks.systems import BROKERS, Kafka, KafkaThree, Odradek
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS_ONE, STEPS_THREE, STEPS_SECURED, STEPS_KILLS = 5, 9, 9, 3
+STEPS_ONE, STEPS_THREE, STEPS_SECURED, STEPS_KILLS = 5, 9, 10, 3
 CHART = "kill.svg"
 """Name of the picture of the kills. A PNG of the same name is beside it."""
 CLUSTER_SHARE = 0.15
@@ -100,8 +100,8 @@ def one_broker(options: argparse.Namespace, console: Console) -> Results:
 def one_broker_with_sasl_ssl(options: argparse.Namespace, console: Console) -> Results:
     size = Size(options.records, options.seconds, warm_up_runs=options.warm_up)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
-        SecuredKafka.name: lambda step: run_secured_round(SecuredKafka(), size, step),
-        SecuredOdradek.name: lambda step: run_secured_round(SecuredOdradek(), size, step),
+        SecuredKafka.name: lambda step: run_secured_round(SecuredKafka, size, step),
+        SecuredOdradek.name: lambda step: run_secured_round(SecuredOdradek, size, step),
     }
     return alternate(options.rounds, STEPS_SECURED, turns, console)
 

@@ -84,7 +84,7 @@ SECURED = (
     Row("consume_share", "SASL_SSL relative to plaintext: consume"),
     Row("transactions_1_share", "SASL_SSL relative to plaintext: transactions, 1 producer"),
     Row("transactions_8_share", "SASL_SSL relative to plaintext: transactions, 8 producers"),
-    Row("memory_loaded_mib", "resident memory after the load, MiB"),
+    Row("memory_loaded_mib", "SASL_SSL: resident memory after the load, MiB"),
 )
 THREE_BROKERS = (
     Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=2.0),

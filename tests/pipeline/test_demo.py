@@ -158,6 +158,7 @@ def test_run_against_an_existing_cluster_passes(bootstrap: str, tmp_path: Path) 
     assert "The logs are not audited" in output
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_run_with_broker_kills_under_load_passes(tmp_path: Path) -> None:
     result, output = run_demo(tmp_path, 4000, 12)

@@ -1,10 +1,10 @@
 """Port of the authorizer: which principal may do which operation on which resource, and the rule that decides it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.acls import CLUSTER_RESOURCE, Acl, AclOperation, Permission, ResourceType
 
 __all__ = [
@@ -52,7 +52,7 @@ class Rule(Enum):
     NO_AUTHORIZER = "no authorizer"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Decision:
     """The decision about one operation on one resource, and the rule that decides it.
 

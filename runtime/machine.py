@@ -7,9 +7,10 @@ current state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar
+
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,14 +33,14 @@ BUG: Final = _Impossible.BUG
 Bug = Literal[_Impossible.BUG]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class To(Generic[S]):
     """Outcome: the machine enters `state`."""
 
     state: S
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Refuse:
     """Outcome: the request fails with `error`; the state does not change."""
 

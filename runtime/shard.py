@@ -16,10 +16,11 @@ and derives "pending" from offsets, never from a flag. Start, restart and fail-o
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 
 C = TypeVar("C")
@@ -36,7 +37,7 @@ It is idempotent: `on_loaded` issues it again, derived from the state.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ShardRecord:
     """Record of the log of a shard. A `value` of None is a tombstone.
 
@@ -52,7 +53,7 @@ class ShardRecord:
     memo: Any = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Marker:
     """Transaction marker in the log of a shard: the control record that ends a transaction."""
 
@@ -62,7 +63,7 @@ class Marker:
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Timer:
     """Request to submit `command` at `deadline_ms` or after `delay_ms`. It replaces the timer with the same key.
 
@@ -82,7 +83,7 @@ class ExpiryCommand:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RetryAfter:
     """Result of `decide`: the command waits for `key`, and then the engine retries it.
 
@@ -94,7 +95,7 @@ class RetryAfter:
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Decision(Generic[R_co]):
     """Result of `decide`: the reply and the changes of one command.
 
@@ -119,7 +120,7 @@ class Decision(Generic[R_co]):
     soft_survives: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Loaded:
     """Timers and effects of a core after it was loaded. Effects wait until all loaded records are committed."""
 
@@ -171,7 +172,7 @@ class EngineState(Enum):
 _BEFORE_ACTIVE = (EngineState.NEW, EngineState.LOADING, EngineState.CATCHING_UP)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LoadReport:
     """Line for the log of the broker about the records of a load. `severe`: an id is not served because of them."""
 
@@ -180,7 +181,7 @@ class LoadReport:
     severe: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Unavailable:
     """Errors of a shard that cannot decide: while it is loading, and when this broker is not its leader."""
 
@@ -188,7 +189,7 @@ class Unavailable:
     closed: ErrorCode = ErrorCode.NOT_COORDINATOR
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EngineLimits:
     """Limits of one engine. Beyond them, commands are refused."""
 

@@ -24,7 +24,6 @@ Version notes:
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -39,6 +38,7 @@ from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.txn.commands import TV2, PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -59,7 +59,7 @@ BATCHED_WAIT_MS_MAX: Final = 50
 """Maximum milliseconds that the response to a broker waits for one incomplete transaction. The broker then retries."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class _Transaction:
     """One transaction of a request, with the errors of its partitions or a future of them."""
 

@@ -18,7 +18,6 @@ Errors:
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -31,6 +30,7 @@ from odradek.broker.requests.slices import collect_charged, large_work, turn
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 from odradek.protocol.extensions import COUNT, EXPIRE_TAG, EXPIRED_PRODUCER
 from odradek.protocol.messages.describe_producers import (
@@ -56,7 +56,7 @@ PARTITION_BYTES: Final = 2_000
 """Maximum bytes of one partition in a response, without its producers, and with a topic name of 249 characters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class _Described:
     """One partition of a request."""
 

@@ -20,7 +20,6 @@ Version notes:
 """
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -28,6 +27,7 @@ from odradek.broker.requests.api import Api
 from odradek.broker.requests.splitting import Splitting
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.hashing import partition_for
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -40,7 +40,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_COORDINATOR: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class _Kind:
     """Kind of key: the topic of its coordinators, its resource type, and the error of a client without permission."""
 

@@ -20,13 +20,13 @@ Errors concern one partition. `Terms` maps them to the errors of the client's re
 
 from asyncio import CancelledError, Future, get_running_loop
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.config.properties import Config
 from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.producers.state import NO_GUARD
 
@@ -43,7 +43,7 @@ Outcome = int | Refusal
 """The verification guard for the append, or the error of the batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TransactionalBatch:
     """Header fields of one partition's transactional batch that verification needs."""
 
@@ -53,7 +53,7 @@ class TransactionalBatch:
     base_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Terms:
     """Rules of verification for one API and version."""
 
@@ -205,7 +205,7 @@ class TransactionVerifier:
             return dict.fromkeys(verification.partitions, refusal.error)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Verification:
     """The request to the coordinator for the batches of one producer."""
 

@@ -1,12 +1,11 @@
 """Find the current leader for responses with NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH (KIP-951)."""
 
-from dataclasses import dataclass
-
 from odradek.cluster.metadata.image import Endpoint, MetadataImage
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.special_values import NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LeaderHint:
     """The leader of one partition in the metadata image."""
 

@@ -18,6 +18,7 @@ from odradek.broker.fetch.sessions import FetchSlot
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.partition.waiters import Watermark
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
@@ -41,7 +42,7 @@ The read ends after the last one, and the reader fetches the following records n
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchLimits:
     """Limits of one Fetch request."""
 

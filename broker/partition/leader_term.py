@@ -8,13 +8,13 @@ A record is committed when two conditions hold:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.waiters import OffsetWaiters
 from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import LeaderReplicas, PendingIsrChange, Replica
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.partition import HIGH_WATERMARK_REPLICATED
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -26,7 +26,7 @@ TO_HIGH_WATERMARK: Final = -1
 """The offset in a DeleteRecords request that means the high watermark (DeleteRecordsRequest.HIGH_WATERMARK)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
     """The state of a partition in the metadata log while this broker leads it."""
 
@@ -36,7 +36,7 @@ class LeaderAndIsr:
     isr: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LeaderContext:
     """The parts of the broker that all leader terms use."""
 

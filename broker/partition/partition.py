@@ -5,7 +5,6 @@ followers and readers, and has advanced the watermarks as far as the disk and th
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -18,6 +17,7 @@ from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.partition.watermarks import Watermarks
 from odradek.client_shares import Client
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.partition import PARTITION_LEADER_EPOCH, PARTITION_LEADER_TERM, PARTITION_REPLICATES
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
@@ -85,7 +85,7 @@ class Cluster(Protocol):
         """Send `change` to the controller. The response arrives through `Partition.complete_isr_change`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PartitionContext:
     """The parts of the broker that all partitions use."""
 

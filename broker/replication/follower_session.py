@@ -15,6 +15,7 @@ from uuid import UUID
 from odradek.broker.fetch.sessions import INITIAL_EPOCH, NO_SESSION, SESSION_EPOCH_MAX
 from odradek.broker.partition.partition import Partition
 from odradek.cluster.replication.follower import PartitionFetchState, State
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.protocol.special_values import UNKNOWN_OFFSET
 
@@ -25,7 +26,7 @@ Key = tuple[int, int]
 """Topic id, as an integer because hashing a UUID is slow, and partition index."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchSettings:
     """Values of the properties replica.fetch.*; times are in milliseconds."""
 
@@ -36,7 +37,7 @@ class FetchSettings:
     backoff_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BrokerIdentity:
     """Identity of this broker in its fetches. The broker epoch exists after the registration."""
 

@@ -6,7 +6,6 @@ is left unchanged.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -15,6 +14,7 @@ from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.replication.follower_session import Followed
 from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.cluster.replication.follower import Event, Remedy, Truncation, remedy_for, truncation_for
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -34,7 +34,7 @@ IsCurrent = Callable[[Followed], bool]
 """Function that returns True if this broker still follows the partition in the same leader epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FollowerTruncation:
     """Truncate the logs of followed partitions. Each coroutine returns the resulting event of the fetch state."""
 

@@ -15,6 +15,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_sessions import ReplicaSession, ReplicaSessions, ReplicaSlot
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.primitives import ZERO_UUID
@@ -231,7 +232,7 @@ def _add_row(topics: dict[int | str, FetchableTopicResponse], slot: ReplicaSlot,
     rows.partitions.append(row)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ReplicaFetches:
     """Handler of the fetches of followers. `spawn` runs reads from the disk; `max_bytes` is fetch.max.bytes."""
 

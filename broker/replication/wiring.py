@@ -1,7 +1,6 @@
 """Assemble the partitions of this broker with their replication."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.topics import TopicSettings
@@ -19,12 +18,13 @@ from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.manager import DiskFailed, ReplicationManager
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
 from odradek.cluster.metadata.cache import MetadataCache
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.data_directory.log_manager import LogManager
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class HostedPartitions:
     """The partitions of this broker, and both sides of their replication."""
 

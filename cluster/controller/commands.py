@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.shard import ExpiryCommand
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.protocol.sasl.scram import Credential
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Bootstrap:
     """The first command of a new active controller: writes the first records of an empty log, and starts sessions."""
 
@@ -39,36 +40,36 @@ class Bootstrap:
     """The first SCRAM credentials."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreateTopics:
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreatePartitions:
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DeleteTopics:
     topics: tuple[TopicName, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
     broker_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class UpdateFeatures:
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RegisterBroker:
     """Register a broker. `at_ms` is monotonic, here and below: sessions are not persisted."""
 
@@ -76,18 +77,18 @@ class RegisterBroker:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RegisterController:
     registration: ControllerRegistration
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Heartbeat:
     heartbeat: BrokerHeartbeat
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlterPartition:
     """ISR changes that broker `broker_id` requests for partitions that it leads."""
 
@@ -96,13 +97,13 @@ class AlterPartition:
     partitions: tuple[PartitionIsr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlterReassignments:
     partitions: tuple[NewReplicas, ...]
     allow_resize: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ListReassignments:
     """List the reassignments of `partitions` (topic, index), or of all partitions if None.
 
@@ -113,41 +114,41 @@ class ListReassignments:
     topics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlterConfigs:
     resources: tuple[ConfigChange, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlterClientQuotas:
     entities: tuple[QuotaChange, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreateAcls:
     acls: tuple[NewAcl, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RemoveAcls:
     """Remove the ACLs with these ids. Ids without an ACL are ignored."""
 
     ids: tuple[UUID, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlterScramCredentials:
     changes: tuple[ScramChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreateToken:
     new: NewToken
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RenewToken:
     """Renew the delegation token with this HMAC for `principal`. `period_ms` not positive: for the longest time."""
 
@@ -156,7 +157,7 @@ class RenewToken:
     period_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ExpireToken:
     """Let the delegation token with this HMAC expire for `principal`. `period_ms` negative: remove it now."""
 
@@ -165,12 +166,12 @@ class ExpireToken:
     period_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RemoveExpiredTokens(ExpiryCommand):
     """Remove delegation tokens that have expired, at intervals of `delegation.token.expiry.check.interval.ms`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ElectLeaders:
     """Elect the leaders of `partitions` (topic, index), or of all partitions if None.
 
@@ -182,12 +183,12 @@ class ElectLeaders:
     topics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BalanceLeaders:
     """Move leaders to preferred replicas, as `auto.leader.rebalance.enable` requires."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ElectPreferred:
     """Move leaders to a broker that joined the ISRs of partitions that prefer it, from `cursor` on. None: from all."""
 
@@ -195,19 +196,19 @@ class ElectPreferred:
     cursor: Cursor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ElectUnclean:
     """Elect leaders in topics whose `unclean.leader.election.enable` was set after they had lost them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ElectOnline:
     """Elect leaders for the partitions without one, from `cursor` on. None: for all of them."""
 
     cursor: Cursor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DrainBroker:
     """Move leaders and ISR memberships away from a broker, from `cursor` on, before a command that removes it.
 
@@ -220,14 +221,14 @@ class DrainBroker:
     stops: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ReleaseBroker:
     """End the drain of a broker that no command has removed: it may lead again."""
 
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FenceBroker:
     """Fence a broker that has failed: it loses its leaders and its ISR memberships. A fenced broker does not change.
 
@@ -238,22 +239,22 @@ class FenceBroker:
     broker_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class UnfenceBroker:
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class UnregisterBroker:
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class UnregisterController:
     controller_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ExpireSessions:
     """Fence brokers whose last heartbeat is older than the session time-out."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Cursor:
     """The next partition of a pass: number `partition` in topic number `topic` of `topics`."""
 

@@ -7,13 +7,14 @@ acknowledge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.cluster.metadata.image import RECOVERING, PartitionImage
 from odradek.cluster.metadata.partition_change import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
 from odradek.cluster.metadata.records import PartitionChangeRecord
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Election(Enum):
     """Elect a replica that may lack records, if no other one can lead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Rules:
     """The conditions of one decision about one partition."""
 
@@ -51,7 +52,7 @@ class Rules:
     """Brokers that may have lost records."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Elected:
     """Elected leader. `unclean`: it may lack acknowledged records. `empty`: it has lost all its records."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.configs import allows_unclean_election, min_in_sync
@@ -14,6 +14,7 @@ from odradek.cluster.controller.state import ControllerResult, Notice
 from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import PartitionChangeRecord
 from odradek.cluster.metadata.topic_names import shown
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -52,7 +53,7 @@ def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: 
     return directory in {DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING} or directory in broker.directories
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TopicRules:
     """The conditions that all partitions of a topic share in one decision."""
 

@@ -10,7 +10,7 @@ A request that could need more than `RECORDS_PER_REQUEST_MAX` records is refused
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +20,7 @@ from odradek.cluster.controller.configs import MIN_IN_SYNC
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, too_many_partitions
 from odradek.cluster.controller.partitions.topics import requested_partitions
 from odradek.cluster.metadata.image import RESOURCE_TOPIC, quota_entity
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ CHECKS_PER_SLICE: Final = 200
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Slice:
     """A part of a request, and the positions of its results among the results of the whole request.
 

@@ -29,6 +29,7 @@ from odradek.cluster.metadata.records import (
     TopicRecord,
 )
 from odradek.cluster.metadata.topic_names import collision_key
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -45,7 +46,7 @@ DASH = 62
 """Value of '-' in base64url. An id that begins with it looks like an option on a command line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ControllerConfig:
     """Configuration of the controller on node `node_id`.
 
@@ -61,7 +62,7 @@ class ControllerConfig:
     tokens: TokenRules = field(default_factory=TokenRules)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Notice:
     """A log event, written when the records of its decision are committed."""
 
@@ -69,7 +70,7 @@ class Notice:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[R_co]):
     """The decision on one command: the reply, the records of its changes (one atomic batch), and log events.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import Event as AsyncEvent
 from asyncio import get_running_loop, timeout
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -13,6 +12,7 @@ from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerR
 from odradek.cluster.lifecycle.controller import RETRIABLE, ControllerRegistrar, register_controller
 from odradek.cluster.lifecycle.pause import Pause
 from odradek.cluster.lifecycle.transitions import OVER, RUNNING, SHUTTING_DOWN, TRANSITIONS, Event, State, Wait
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 from odradek.runtime.repeated_tasks import keep_running
 
@@ -46,7 +46,7 @@ class IdInUseError(Exception):
     """Another broker is registered with this node's id and keeps its session."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LifecycleConfig:
     """Intervals and time-outs of the requests to the controller, in milliseconds."""
 

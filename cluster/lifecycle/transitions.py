@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.machine import BUG, TransitionTable
 
 
@@ -45,7 +45,7 @@ class Wait(Enum):
     INTERVAL = "broker.heartbeat.interval.ms"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Step:
     """The next state, and the delay before its first request."""
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cluster.membership.messages import UNKNOWN_INCARNATION, Ack, Ping, Rejected
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.clock import NEVER_MS
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ ENDED_MAX: Final = 8
 """Maximum ended processes per node whose datagrams are counted as EARLIER. Those of others are UNVERIFIED."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Admitted:
     """Outcome of an admission. `rejected`: None if the datagram may take effect."""
 

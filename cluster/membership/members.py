@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.membership.messages import GossipEntry
 from odradek.cluster.membership.transitions import Event, State
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from odradek.cluster.membership.messages import Message
@@ -18,7 +19,7 @@ SEQUENCES_REMEMBERED: Final = 64
 """Maximum pings per member whose acknowledgment still counts, however late it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MembershipConfig:
     """Intervals and time-outs in milliseconds of local time (`odradek.cluster.membership.local_time`)."""
 
@@ -30,7 +31,7 @@ class MembershipConfig:
     """Maximum nodes that receive a ping request for a member that does not acknowledge."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MemberSpec:
     """A node of the cluster: a registered broker, or a voter that is not registered.
 
@@ -42,7 +43,7 @@ class MemberSpec:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MemberView:
     """The state of a member, for operators and tools. `since_ms`: monotonic time at which the state began."""
 
@@ -53,7 +54,7 @@ class MemberView:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Change:
     """A change of a member's state on this node. `silent_ms`: time since the first unacknowledged ping, or 0."""
 
@@ -71,7 +72,7 @@ class Change:
         return self.state is State.FAILED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Ready:
     """Output for the driver: messages to send, node ids to probe by TCP, and changes to publish."""
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import hmac
 import struct
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
 
 from odradek.cluster.membership.transitions import State
+from odradek.frozen import frozen_dataclass
 
 VERSION: Final = 3
 DATAGRAM_BYTES_MAX: Final = 1_400
@@ -64,7 +64,7 @@ class Rejected(Enum):
     UNVERIFIED = "of an unverified process"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class GossipEntry:
     """The state of one member, as a node sees it.
 
@@ -78,7 +78,7 @@ class GossipEntry:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Ping:
     source: int
     target: int
@@ -88,7 +88,7 @@ class Ping:
     gossip: tuple[GossipEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PingRequest:
     """Request that `target` pings `subject` and relays the acknowledgment to `source`."""
 
@@ -101,7 +101,7 @@ class PingRequest:
     gossip: tuple[GossipEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Ack:
     """Acknowledgment of a ping of `subject`: the source itself, or a node that `target` requested to ping.
 
@@ -122,7 +122,7 @@ class Ack:
 Message: TypeAlias = Ping | PingRequest | Ack
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Datagram:
     """A decoded datagram. `sent_ms` is the wall clock of the source, which may be wrong.
 

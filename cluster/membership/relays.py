@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from odradek.frozen import frozen_dataclass
 
 RELAYS_MAX: Final = 256
 """Maximum unacknowledged pings on behalf of other nodes. Further ping requests are ignored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Relay:
     """A ping of `subject` for `requester`.
 

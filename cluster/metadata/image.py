@@ -6,10 +6,11 @@ handlers read it without locks. Only `odradek.cluster.metadata.delta.MetadataDel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def quota_entity(named: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     return tuple(sorted(named, key=lambda each: each[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Endpoint:
     """A listener of a node. `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
@@ -68,7 +69,7 @@ class Endpoint:
     security_protocol: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class VersionRange:
     """Supported levels of a feature, from `min` to `max` inclusive."""
 
@@ -103,7 +104,7 @@ def supported_features_of(features: Iterable[_Feature]) -> dict[str, VersionRang
     return {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in features}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BrokerImage:
     """One registration. `epoch` is the broker epoch: the offset of the registration record."""
 
@@ -133,7 +134,7 @@ class BrokerImage:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ControllerImage:
     """One controller's registration (KIP-919)."""
 
@@ -143,7 +144,7 @@ class ControllerImage:
     features: Mapping[str, VersionRange]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PartitionImage:
     """One partition. `directories` has one item per item of `replicas`. `elr` and `last_known_elr`: see KIP-966."""
 
@@ -165,7 +166,7 @@ class PartitionImage:
         return self.leader != NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TopicImage:
     """One topic, with its partitions in the order of their indexes."""
 
@@ -174,7 +175,7 @@ class TopicImage:
     partitions: Mapping[int, PartitionImage]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The state of the metadata log after the record at `offset` (-1: empty), which was written in `epoch`.
 

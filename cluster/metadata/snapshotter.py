@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from asyncio import sleep
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from odradek.cluster.metadata.snapshot import snapshot_batches
 from odradek.cluster.raft.messages import EpochEnd
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ NAME: Final = "metadata-snapshot"
 _logger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SnapshotConfig:
     """The conditions for another snapshot."""
 

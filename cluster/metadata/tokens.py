@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from odradek.frozen import frozen_dataclass
 
 USER: Final = "User:"
 """Beginning of the principals that can own tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DelegationToken:
     """One token. Principals have the form `User:alice`; times are milliseconds of wall-clock time."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.messages import Entry, LeaderChange
+from odradek.frozen import frozen_dataclass
 from odradek.protocol import batch, codec
 from odradek.protocol.batch import ControlType, control_key
 from odradek.protocol.errors import Malformed
@@ -23,7 +23,7 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 CONTROL_VERSION: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LogBatch:
     """A decoded batch. `records`: (key, value) of each record; empty for a control batch.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from odradek.frozen import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RaftConfig:
     """Time-outs in milliseconds. The first five are Kafka's `controller.quorum.*` properties, with their defaults."""
 

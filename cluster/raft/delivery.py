@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from odradek.cluster.raft.batches import LogBatch, decode_batches, decode_parts
 from odradek.cluster.raft.snapshot_reader import read_snapshot
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.runtime.rest import Pace
 
@@ -52,7 +52,7 @@ CommittedListener: TypeAlias = "Callable[[Sequence[LogBatch]], None]"
 SnapshotListener: TypeAlias = "Callable[[EpochEnd], SnapshotVisitor]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class _Written:
     """A batch of the log that has not been delivered yet."""
 

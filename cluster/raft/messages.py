@@ -7,10 +7,10 @@ match the responses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 
 NO_NODE = -1
@@ -28,7 +28,7 @@ class Standing(Enum):
     """Possibly lost votes or entries: its log is incomplete, or its disk was replaced in an existing cluster."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LeaderChange:
     """The first entry of each epoch (control record LEADER_CHANGE)."""
 
@@ -37,7 +37,7 @@ class LeaderChange:
     granting_voters: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Entry:
     """One batch of the log, with the offsets `base_offset` to `last_offset`.
 
@@ -50,7 +50,7 @@ class Entry:
     data: bytes | LeaderChange
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EpochEnd:
     """The end of an epoch in a log: the offset after its last entry. Also the id of a snapshot (KIP-630)."""
 
@@ -58,7 +58,7 @@ class EpochEnd:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class VoteRequest:
     """Request for a vote.
 
@@ -74,7 +74,7 @@ class VoteRequest:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class VoteReply:
     source: int
     target: int
@@ -87,7 +87,7 @@ class VoteReply:
     standing: Standing = Standing.ORDINARY
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
     """Announcement of `source` as the leader of `epoch`."""
 
@@ -97,7 +97,7 @@ class BeginQuorumEpochRequest:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BeginQuorumEpochReply:
     source: int
     target: int
@@ -107,7 +107,7 @@ class BeginQuorumEpochReply:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
     """Announcement that `source` no longer leads `epoch`. The first successor has the longest log."""
 
@@ -118,7 +118,7 @@ class EndQuorumEpochRequest:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EndQuorumEpochReply:
     source: int
     target: int
@@ -128,7 +128,7 @@ class EndQuorumEpochReply:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchRequest:
     """Request for entries. It acknowledges all entries below `fetch_offset`."""
 
@@ -141,7 +141,7 @@ class FetchRequest:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchReply:
     """The reply to a FetchRequest.
 
@@ -164,7 +164,7 @@ class FetchReply:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
     """Request for at most `max_bytes` of `snapshot`, from `position` on."""
 
@@ -177,7 +177,7 @@ class FetchSnapshotRequest:
     request_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchSnapshotReply:
     """The reply to a FetchSnapshotRequest.
 
@@ -212,7 +212,7 @@ Message: TypeAlias = (
 REPLIES: Final = (VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply, FetchReply, FetchSnapshotReply)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class HardState:
     """The state that must survive a restart (`quorum-state`). A node votes once in an epoch and leads an epoch once."""
 
@@ -222,7 +222,7 @@ class HardState:
     standing: Standing = Standing.ORDINARY
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SnapshotPart:
     """Bytes of a snapshot from the leader. The part at position 0 starts it again; the `last` part completes it."""
 
@@ -232,7 +232,7 @@ class SnapshotPart:
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Leadership:
     """The leader of an epoch, as this node knows it."""
 
@@ -241,7 +241,7 @@ class Leadership:
     is_leader: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Ready:
     """The steps that the driver must carry out, in this order, before it calls `advance`:
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SnapshotBytes:
     """Bytes of a snapshot.
 

@@ -8,10 +8,10 @@ response to the latest fetch counts: `PartitionFetchState.fetch_offset`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.special_values import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from odradek.runtime.machine import BUG, TransitionTable
@@ -122,7 +122,7 @@ def pause_ms(failures: int, first_ms: int, longest_ms: int) -> int:
     return min(first_ms << min(failures - 1, 20), longest_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Truncation:
     """The offset to truncate the log to. The next fetch shows whether the logs agree then."""
 

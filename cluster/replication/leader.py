@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.partition import ISR_WITHIN_REPLICAS, ONE_PENDING_ISR_CHANGE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET
@@ -49,7 +50,7 @@ RESULTS: Final = {
 """The result by error code. All other errors are RETRY."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PendingIsrChange:
     """An ISR that the leader requests, based on the committed state of `partition_epoch`."""
 

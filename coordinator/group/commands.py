@@ -4,9 +4,10 @@ Commands that only timers submit are defined beside the core that sets the timer
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
@@ -22,7 +23,7 @@ from odradek.protocol.schema import Message
 DescribableTopics = Callable[[Sequence[str]], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Caller:
     """The client that sent a request."""
 
@@ -41,7 +42,7 @@ WAITING: Final = _Waiting()
 """Reply without a response: a later decision responds with the effect `Respond` and the command's `waiter`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Respond:
     """Effect: complete the request that was submitted with `waiter`, by this decision or an earlier one.
 
@@ -52,7 +53,7 @@ class Respond:
     response: Message | Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Notice:
     """Effect: write a warning to the log of the broker, when the records of the decision are committed."""
 
@@ -60,7 +61,7 @@ class Notice:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class JoinGroup:
     """JoinGroup request. Reply: JoinGroupResponse, or WAITING until the join phase ends."""
 
@@ -69,7 +70,7 @@ class JoinGroup:
     waiter: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SyncGroup:
     """SyncGroup request. Reply: SyncGroupResponse, or WAITING until the leader sends the assignment."""
 
@@ -78,7 +79,7 @@ class SyncGroup:
     waiter: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Heartbeat request. Reply: HeartbeatResponse."""
 
@@ -86,7 +87,7 @@ class Heartbeat:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LeaveGroup:
     """LeaveGroup request. Reply: LeaveGroupResponse."""
 
@@ -94,7 +95,7 @@ class LeaveGroup:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeat:
     """ConsumerGroupHeartbeat request. Reply: ConsumerGroupHeartbeatResponse."""
 
@@ -102,7 +103,7 @@ class ConsumerGroupHeartbeat:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CommitOffsets:
     """OffsetCommit request, without the topics that do not exist. Reply: OffsetCommitResponse."""
 
@@ -110,7 +111,7 @@ class CommitOffsets:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CommitOffsetsInTransaction:
     """TxnOffsetCommit request of a verified transaction. Reply: TxnOffsetCommitResponse."""
 
@@ -118,7 +119,7 @@ class CommitOffsetsInTransaction:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FetchOffsets:
     """OffsetFetch request for one group. `request.topics` None requests all topics. Reply: OffsetFetchResponseGroup."""
 
@@ -127,21 +128,21 @@ class FetchOffsets:
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DeleteOffsets:
     """OffsetDelete request. Reply: OffsetDeleteResponse."""
 
     request: OffsetDeleteRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """DeleteGroups request for one group. Reply: None, or a Refusal (GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP ...)."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ListGroups:
     """ListGroups request.
 
@@ -153,7 +154,7 @@ class ListGroups:
     types: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DescribeClassic:
     """DescribeGroups request for one group.
 
@@ -164,20 +165,20 @@ class DescribeClassic:
     api_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DescribeConsumer:
     """ConsumerGroupDescribe request for one group. Reply: protocol.messages.consumer_group_describe.DescribedGroup."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DeletedTopic:
     topic_id: bytes
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TopicsDeleted:
     """Deletion of topics: write tombstones for their offsets, but not for those of a newer topic with the same name."""
 

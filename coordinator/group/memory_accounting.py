@@ -4,10 +4,11 @@ Members are counted only when the free memory of the last count is used up. No g
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from odradek.coordinator.bounded_ids import text_bytes_max
+from odradek.frozen import frozen_dataclass
 
 MEMBERS_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum bytes of all members in one partition of `__consumer_offsets`: metadata, names, and assigned partitions.
@@ -45,7 +46,7 @@ def described_bytes(size: int) -> int:
     return MEMBER_BYTES + DESCRIBED_COPIES * (size - MEMBER_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MemoryAccounting:
     """Memory that the members of one shard can still take. Soft state: an immutable value that is replaced.
 

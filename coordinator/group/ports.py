@@ -1,11 +1,12 @@
 """Ports of the group coordinator: metadata, feature levels and configuration."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.frozen import frozen_dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@frozen_dataclass(frozen=True, slots=True)
 class TopicInfo:
     """Metadata of one topic. `racks[p]` are the racks of the replicas of partition p, without unknown racks."""
 
@@ -38,7 +39,7 @@ class FeatureLevels(Protocol):
         """Return the finalized level of `group.version`: 0 or 1 (KIP-848)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Kafka's broker properties of the group coordinator, in milliseconds and bytes.
 

@@ -4,9 +4,9 @@ A key is an int16 record type and the fields of the key. A value is an int16 ver
 tombstone has no value.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records import consumer_group_current_member_assignment as current_assignment
@@ -61,7 +61,7 @@ _TYPE_OF: Final = {key: number for number, (key, _) in _TYPES.items()}
 """Message class of the key -> record type."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Entry:
     """One decoded record.
 

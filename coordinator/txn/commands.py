@@ -9,6 +9,7 @@ from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.table import TransactionTable
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ExpiryCommand, RetryAfter
 
@@ -20,7 +21,7 @@ PartitionErrors = dict[TopicPartition, ErrorCode]
 """Reply to AddPartitions and VerifyPartitions: the error of each partition, NONE for success."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class InitProducerId:
     """Request the identity of a producer, and abort an ongoing transaction of its id.
 
@@ -36,7 +37,7 @@ class InitProducerId:
     """Client whose share a new id counts for; None if it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RecoverProducer:
     """Request the identity of a producer, and keep an ongoing transaction of its id (KIP-939, KeepPreparedTxn).
 
@@ -58,7 +59,7 @@ class RecoveredProducer(NamedTuple):
     ongoing: ProducerIdentity | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AddPartitions:
     """Add partitions to a transaction.
 
@@ -74,7 +75,7 @@ class AddPartitions:
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class VerifyPartitions:
     """Check that partitions belong to the ongoing transaction."""
 
@@ -84,7 +85,7 @@ class VerifyPartitions:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EndTransaction:
     """Commit or abort a transaction. `client_version` is TV2 for EndTxn v5 and later, else 0."""
 
@@ -95,7 +96,7 @@ class EndTransaction:
     client_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AbortTimedOut:
     """Abort a transaction after its time-out. `start_ms` identifies it among the transactions of the id."""
 
@@ -104,7 +105,7 @@ class AbortTimedOut:
     start_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CompleteTransaction:
     """Complete the transaction that was prepared with this identity: all its markers are written."""
 
@@ -113,14 +114,14 @@ class CompleteTransaction:
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ExpireIds(ExpiryCommand):
     """Write tombstones for those of the ids that are still expired."""
 
     transactional_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ExpireId:
     """Remove an id without an open transaction now, if its identity is still `expected`."""
 
@@ -128,7 +129,7 @@ class ExpireId:
     expected: ProducerIdentity
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SweepTimedOut:
     """Find transactions whose time-out has passed.
 
@@ -140,7 +141,7 @@ class SweepTimedOut:
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SweepExpired(ExpiryCommand):
     """Find transactional ids whose expiration time has passed.
 
@@ -151,14 +152,14 @@ class SweepExpired(ExpiryCommand):
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Describe:
     """Return the transaction of an id."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ListAll:
     """Return the transactions of all ids of the shard."""
 
@@ -180,7 +181,7 @@ Command = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SendMarkers:
     """Effect: write the markers of a prepared transaction, then submit CompleteTransaction."""
 
@@ -188,14 +189,14 @@ class SendMarkers:
     marker: Marker
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Post:
     """Effect: submit `command` to the shard."""
 
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PostNextTurn:
     """Effect: submit `command` to the shard in the next turn of the event loop. Other work runs before it."""
 

@@ -22,6 +22,7 @@ from typing import Final
 from odradek.coordinator.txn.commands import SendMarkers
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.coordinator.txn.state import Partitions
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.special_values import NO_LEADER
 
@@ -72,7 +73,7 @@ class Completion:
     """True if a request with this marker has failed with an unexpected exception. Requests contain no other then."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MarkerRequest:
     """WriteTxnMarkers request to one broker.
 
@@ -86,7 +87,7 @@ class MarkerRequest:
     awaited: "PartitionsByCompletion"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FinishedCompletion:
     """Completion with its result. `error` is the error of the marker if the result is not DONE."""
 

@@ -1,9 +1,9 @@
 """Ports of the transaction coordinator to the rest of the broker, and its configuration."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Marker:
     """Markers of one transaction for the partitions of one leader, as in WriteTxnMarkers.
 
@@ -65,7 +65,7 @@ AllocateProducerIds = Callable[[], Awaitable[tuple[int, int]]]
 """Function that requests a block from the controller: (first producer id, length). It raises Refusal or OSError."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TxnConfig:
     """Broker properties of the transaction coordinator. Times are in ms, sizes in bytes.
 

@@ -6,7 +6,6 @@ core makes all decisions about transactions.
 
 from asyncio import Future, get_running_loop, sleep
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, 
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.state import Partitions, ProducerIdentity, Transaction
 from odradek.coordinator.txn.stats import TxnStats
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.hashing import partition_for
@@ -62,7 +62,7 @@ CLIENT_ID_LENGTH_MAX: Final = 255
 _logger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """Transaction with its coordinator, for operators.
 
@@ -77,7 +77,7 @@ class TransactionDescription:
     """Client that has created the id; None if it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TransactionListing:
     """Transactions of some producers, in the shards that a coordinator has loaded."""
 

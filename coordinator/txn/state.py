@@ -1,9 +1,10 @@
 """State of one transactional id on the transaction coordinator. All values are immutable."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 from odradek.coordinator.txn.ports import TopicPartition
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from odradek.protocol.txn_state import NEVER_TIMES_OUT_MS, TxnState
 
@@ -37,7 +38,7 @@ VALID_PREVIOUS_STATES: Final[dict[TxnState, tuple[TxnState, ...]]] = {
 """State -> states from which it may be entered. The table in transitions.py is checked against it at import."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Transaction:
     """State of one transactional id.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import (
     BATCH_LENGTH_MIN,
     CONTROL,
@@ -79,7 +80,7 @@ class CleaningSlice(WorkSlice):
         return self.spend(1 if record.key is None else 1 + len(record.key) // KEY_BYTES_PER_UNIT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LastRecord:
     """Last data offset of an active producer (-1 if it has only markers) and its epoch (Kafka's `LastRecord`)."""
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.storage import COMPACTION_BOUND
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
 from odradek.protocol.errors import Malformed
@@ -69,7 +69,7 @@ class CleaningInterrupted(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CleanerLimits:
     """Memory limits of a compaction, in bytes: the broker properties log.cleaner.* of the same names."""
 
@@ -88,7 +88,7 @@ class CleanerLimits:
         return min(max(self.io_buffer_size // 2, HEADER_BYTES), CHUNK_BYTES_MAX)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CleaningResult:
     """Result of one compaction. The log is dirty from `end_offset` on. Sizes are bytes of the rewritten segments."""
 

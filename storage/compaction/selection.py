@@ -7,9 +7,9 @@ active segment, nor a segment that reaches above the last stable offset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.primitives import INT64_MAX
 from odradek.storage.segment.index import (
@@ -29,7 +29,7 @@ GROUP_SEGMENTS_MAX = 64
 """Maximum segments per group. Renaming the files of a group blocks the event loop, for some milliseconds with 64."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Offsets:
     """Offsets of a log that bound its compaction. `cleaned_to` is the end of the last one, None if there was none."""
 
@@ -39,7 +39,7 @@ class Offsets:
     cleaned_to: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Cleanable:
     """Dirty part of a log that may be compacted: the offsets in [`first_dirty`, `bound`). Sizes are bytes of segments.
 

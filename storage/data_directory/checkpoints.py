@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.files import checkpoint
 from odradek.storage.files.offset_checkpoint import OffsetCheckpoint
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.storage.recovery.loaded_log import RecoveryProgress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
     """Content of the five offset checkpoints when the node starts."""
 

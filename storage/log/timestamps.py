@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import BATCH_LENGTH_MIN, HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_AT, read_header
 from odradek.protocol.compression import ExpansionExceeded
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
@@ -51,7 +52,7 @@ _TIMESTAMP = Struct(">q")
 _NO_BYTES: Final = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class LongWork:
     """Request for the permission to decode a large batch. The permission ends with the look-up or the next request."""
 

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.storage import PRODUCER_BATCHES
 from odradek.protocol.batch import (
     NO_PRODUCER_EPOCH,
@@ -42,7 +43,7 @@ class Origin(enum.Enum):
     REPLICATION = "replication"  # appends of followers, and recovery: the state is updated without checks
 
 
-@dataclass(slots=True, frozen=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CachedBatch:
     """One of the last batches of a producer. It identifies a duplicate."""
 
@@ -157,7 +158,7 @@ class Verification:
             self.epoch, self.lowest_sequence = epoch, sequence
 
 
-@dataclass(slots=True, frozen=True)
+@frozen_dataclass(frozen=True, slots=True)
 class EndMarker:
     """Content of a transaction marker."""
 
@@ -166,7 +167,7 @@ class EndMarker:
     timestamp: int
 
 
-@dataclass(slots=True, frozen=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CompletedTransaction:
     """Transaction that was ended by the marker at `marker_offset`."""
 

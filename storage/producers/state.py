@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from odradek.client_shares import ClientShares
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.storage import (
     COMPLETED_TRANSACTION_ORDER,
@@ -61,7 +62,7 @@ EXAMINED_MAX = 1_000
 """Maximum producers checked per search for one to evict. It bounds the time of an append."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """Producer in the form of DescribeProducers. -1 means none."""
 

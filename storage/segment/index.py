@@ -14,10 +14,10 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from operator import le, lt
 from typing import Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.storage import OFFSET_INDEX_ORDER, TIME_INDEX_ORDER, TXN_INDEX_ORDER
 from odradek.protocol.batch import NO_TIMESTAMP
 
@@ -214,7 +214,7 @@ class TimeIndex:
         return [(timestamp, self.base_offset + key) for timestamp, key in zip(self._timestamps, self.keys, strict=True)]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AbortedTransaction:
     """Entry of a `.txnindex` file: an aborted transaction with records.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.invariants.storage import SEGMENT_ORDER
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SEALED_INDEXES_LOADED_MAX = 32
 """Maximum sealed segments per log whose indexes are in memory. They take up to 40 bytes per 4 KiB of a segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """Properties of a segment that retention and compaction use.
 

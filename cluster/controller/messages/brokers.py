@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,7 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids per block, as in Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """A broker's request to be registered (BrokerRegistration v4).
 
@@ -32,7 +33,7 @@ class BrokerRegistration:
     previous_broker_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class BrokerHeartbeat:
     """A heartbeat (BrokerHeartbeat).
 
@@ -46,7 +47,7 @@ class BrokerHeartbeat:
     want_shut_down: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class HeartbeatReply:
     """The response to a heartbeat. `should_shut_down` completes a controlled shutdown."""
 
@@ -55,7 +56,7 @@ class HeartbeatReply:
     should_shut_down: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ControllerRegistration:
     """A controller's request to be registered, with its endpoints (KIP-919)."""
 
@@ -65,7 +66,7 @@ class ControllerRegistration:
     features: Mapping[str, VersionRange]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
     """`length` producer ids, from `first` on."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PartitionIsr:
     """A change of one partition's ISR that its leader requests (AlterPartition v3).
 
@@ -28,7 +28,7 @@ class PartitionIsr:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AlteredPartition:
     """The state of the partition after an AlterPartition.
 
@@ -45,7 +45,7 @@ class AlteredPartition:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewReplicas:
     """The replicas that a partition is reassigned to, the preferred leader first. None: cancel the reassignment."""
 
@@ -54,7 +54,7 @@ class NewReplicas:
     replicas: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class OngoingReassignment:
     """A reassignment in progress. `replicas` include the `adding` and the `removing` ones."""
 
@@ -65,7 +65,7 @@ class OngoingReassignment:
     removing: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class PartitionResult:
     """The result for one partition."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 
 
@@ -17,7 +18,7 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ConfigChange:
     """Changes of the settings of one resource, each as (name, operation, value).
 
@@ -32,7 +33,7 @@ class ConfigChange:
     replaces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ConfigResult:
     """The result for one resource."""
 
@@ -42,7 +43,7 @@ class ConfigResult:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class QuotaChange:
     """Changes of the quotas of one entity (KIP-546).
 
@@ -54,7 +55,7 @@ class QuotaChange:
     changes: tuple[tuple[str, float | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class QuotaResult:
     """The result for one entity."""
 
@@ -63,7 +64,7 @@ class QuotaResult:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FeatureUpdate:
     """One feature of UpdateFeatures. Level 0 disables the feature. A lower level requires `allow_downgrade`.
 
@@ -76,7 +77,7 @@ class FeatureUpdate:
     unsafe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class FeatureResult:
     """The result for one feature."""
 
@@ -85,7 +86,7 @@ class FeatureResult:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewAcl:
     """An ACL that CreateAcls requests, with the codes of the request. The controller validates them."""
 
@@ -98,7 +99,7 @@ class NewAcl:
     permission: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class AclResult:
     """The result for one ACL of CreateAcls."""
 
@@ -106,7 +107,7 @@ class AclResult:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewScramCredential:
     """A SCRAM credential that a client has derived from a password (KIP-554)."""
 
@@ -115,7 +116,7 @@ class NewScramCredential:
     salted_password: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ScramChange:
     """Change of the credential of a user for one mechanism, which has Kafka's code. `new` None: remove it."""
 
@@ -124,7 +125,7 @@ class ScramChange:
     new: NewScramCredential | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ScramResult:
     """The result for one user."""
 

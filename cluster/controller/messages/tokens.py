@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.sasl.delegation_token import token_hmac
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 DAY_MS = 24 * 60 * 60 * 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TokenRules:
     """Settings of delegation tokens (`delegation.token.*`)."""
 
@@ -45,7 +46,7 @@ def fingerprint(hmac: bytes) -> bytes:
     return hashlib.sha256(hmac).digest()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewToken:
     """A token that CreateDelegationToken requests. Principals have the form `User:alice`."""
 
@@ -56,7 +57,7 @@ class NewToken:
     """Requested lifetime in milliseconds. Not positive: that of the rules."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreatedToken:
     """Result of CreateDelegationToken."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 
 NO_TOPIC_ID: Final = UUID(int=0)
@@ -13,7 +13,7 @@ USE_DEFAULT: Final = -1
 """The number of partitions or replicas that means the broker's default."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ConfigValue:
     """One effective setting of a topic, as CreateTopics v5 and later returns it.
 
@@ -27,7 +27,7 @@ class ConfigValue:
     is_sensitive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create.
 
@@ -42,7 +42,7 @@ class NewTopic:
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """The result for one NewTopic.
 
@@ -58,7 +58,7 @@ class CreatedTopic:
     configs: tuple[ConfigValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class NewPartitions:
     """Partitions to add to a topic. `count` is the new total.
 
@@ -70,7 +70,7 @@ class NewPartitions:
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TopicName:
     """A topic to delete, by name (topic_id NO_TOPIC_ID) or by id (name None)."""
 
@@ -78,7 +78,7 @@ class TopicName:
     topic_id: UUID = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class TopicResult:
     """The result for one topic. `name` is None if the request had an unknown topic id."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResul
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import quota_entity
 from odradek.cluster.metadata.records import ClientQuotaEntity, ClientQuotaRecord
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 INTEGRAL_TOLERANCE: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Key:
     """A quota key.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from odradek.cluster.raft.messages import NO_NODE
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.machine import BUG, TransitionTable
 
 
@@ -42,7 +42,7 @@ class Event(Enum):
     VOTE_GRANTED = "this replica votes for another one"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Transition:
     """A role ends: the event, and the epoch, leader and vote of the next role where the event sets them."""
 

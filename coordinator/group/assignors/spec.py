@@ -1,13 +1,14 @@
 """Input and output of server-side assignors (KIP-848)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from odradek.frozen import frozen_dataclass
 
 Target = Mapping[bytes, frozenset[int]]
 """Target assignment of one member: topic id -> partitions. No set of partitions is empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class MemberSpec:
     """One member.
 
@@ -19,7 +20,7 @@ class MemberSpec:
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class GroupSpec:
     """The group to assign.
 

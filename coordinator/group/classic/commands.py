@@ -1,8 +1,8 @@
 """Timer commands of classic groups, the keys of their timers, and error responses of JoinGroup and SyncGroup."""
 
-from dataclasses import dataclass
 from typing import Final
 
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse
@@ -11,7 +11,7 @@ from odradek.runtime.shard import Timer
 NO_MEMBER: Final = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SessionTimeout:
     """Session time-out of a member, or time-out of a pending member id."""
 
@@ -19,14 +19,14 @@ class SessionTimeout:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class JoinTimeout:
     """Time-out of the join phase."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class InitialDelayTimeout:
     """End of the initial delay of a new group, after `delay_ms`. The delay can be extended by up to `left_ms`."""
 
@@ -35,7 +35,7 @@ class InitialDelayTimeout:
     left_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SyncTimeout:
     """Time-out of the sync phase of one generation."""
 

@@ -1,18 +1,18 @@
 """Read and release a classic group for its conversion into a consumer group (KIP-848)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from odradek.coordinator.group.classic.commands import join_key, join_refused, session_key, sync_key, sync_refused
 from odradek.coordinator.group.classic.member import Protocols
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.draft import Draft
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.shard import Timer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ClassicMemberView:
     """A member of a classic group, with its protocols in its order of preference."""
 

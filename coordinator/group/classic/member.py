@@ -1,9 +1,9 @@
 """A member of a classic group."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.messages.join_group import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -22,7 +22,7 @@ def metadata_bytes(protocols: Protocols) -> int:
     return sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Member:
     """One member, as an immutable value that each change replaces.
 

@@ -1,13 +1,13 @@
 """Encode a classic group as a GroupMetadata record (version 3), and restore it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.records import check_epoch, to_record
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -16,7 +16,7 @@ from odradek.runtime.shard import ShardRecord
 VERSION: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Assigned:
     """Detail of a record for `apply`: the leader's assignments."""
 
@@ -24,7 +24,7 @@ class Assigned:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Emptied:
     """Detail of a record for `apply`: a soft change of the same decision has already emptied the group in memory."""
 

@@ -8,10 +8,11 @@ from odradek.coordinator.group.commands import DescribableTopics
 from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.shard import Timer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SessionExpired:
     """Timer command: the member has sent no heartbeat within its session time-out."""
 
@@ -19,7 +20,7 @@ class SessionExpired:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class RebalanceExpired:
     """Timer command: the rebalance time-out of a member that must revoke partitions, if it is still at `epoch`."""
 
@@ -28,7 +29,7 @@ class RebalanceExpired:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class JoinExpired:
     """Timer command: a member of the classic protocol had to rejoin and has not sent JoinGroup in time."""
 
@@ -36,7 +37,7 @@ class JoinExpired:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SyncExpired:
     """Timer command: a member of the classic protocol has joined and has not sent SyncGroup in time."""
 
@@ -44,7 +45,7 @@ class SyncExpired:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ResolveRegexes:
     """Timer command: evaluate the group's regular expressions on the topic names.
 

@@ -1,12 +1,13 @@
 """A member of a group of the consumer protocol (KIP-848)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
+from odradek.frozen import frozen_dataclass
 
 JOIN_EPOCH: Final = 0
 """Epoch in the heartbeat of a member that joins or rejoins."""
@@ -45,7 +46,7 @@ class MemberState(IntEnum):
 _STATES: Final = {int(state): state for state in MemberState}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ClassicMember:
     """JoinGroup data of a member that uses the classic protocol."""
 
@@ -54,7 +55,7 @@ class ClassicMember:
     """(name, metadata) in order of preference."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Member:
     """One member, as an immutable value that each change replaces.
 

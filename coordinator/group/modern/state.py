@@ -15,6 +15,7 @@ from odradek.coordinator.group.memory_accounting import (
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, Member, Partitions
 from odradek.coordinator.group.state import GroupKind
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord, Timer
@@ -39,7 +40,7 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ResolvedRegex:
     """Topics that match a regular expression, in metadata version `version`, evaluated at `timestamp_ms`."""
 
@@ -48,7 +49,7 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class Resolution:
     """Progress of the evaluation of regular expressions.
 

@@ -6,7 +6,7 @@ bounds. (Kafka drops the pending offset.) A deleted topic has no input, so its p
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from odradek.coordinator.group.commands import DeletedTopic, DeleteGroup, DeleteOffsets, TopicsDeleted
@@ -14,6 +14,7 @@ from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, OffsetKey, Off
 from odradek.coordinator.group.offsets.expiry import CHECKS_PER_SLICE_MAX, group_ids
 from odradek.coordinator.group.offsets.records import Batch, tombstone
 from odradek.coordinator.group.state import Group, State
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
@@ -25,14 +26,14 @@ from odradek.runtime.shard import Decision, RetryAfter, ShardRecord, Timer
 _E: Final = ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ContinueDeletion:
     """Timer: continue the deletion of a group that needs several batches, after the previous batch is committed."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class DropTopics:
     """Timer: continue the deletion of the topics' offsets at `group_ids[position]`.
 

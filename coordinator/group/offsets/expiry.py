@@ -4,13 +4,13 @@ A sweep visits all groups in slices, so that a request waits for at most one sli
 sweep writes none, and starts the timer of the next sweep even if the log refuses a slice.
 """
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, unpack
 from odradek.coordinator.group.offsets.records import Batch, tombstone
 from odradek.coordinator.group.state import Group, State
+from odradek.frozen import frozen_dataclass
 from odradek.runtime.shard import Decision, ExpiryCommand, Timer
 
 CHECKS_PER_SLICE_MAX: Final = 500
@@ -19,12 +19,12 @@ _SWEEP: Final = "sweep for expired offsets"
 _SLICE: Final = "slice of the sweep for expired offsets"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class SweepOffsets(ExpiryCommand):
     """Timer: start a sweep over all groups."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class ExpireOffsets(ExpiryCommand):
     """Timer: continue the sweep at `group_ids[position]`, after the first `kept` offsets of that group."""
 

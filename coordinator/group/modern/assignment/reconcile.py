@@ -1,18 +1,19 @@
 """Reconciliation: each heartbeat moves a member one step towards its target assignment (KIP-848)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
 from odradek.coordinator.group.modern.state import Assignment
 from odradek.coordinator.group.modern.transitions import Action, Event, check_next, look_up
+from odradek.frozen import frozen_dataclass
 from odradek.protocol.errors import ErrorCode, Refusal
 
 Owned = Sequence[tuple[bytes, Sequence[int]]] | None
 """(topic id, partitions) that the member reports as owned, or None if the heartbeat does not report them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(frozen=True, slots=True)
 class HeartbeatContext:
     """State of the group at a heartbeat. `resubscribed`: this heartbeat has changed the member's subscription."""
 

@@ -18,9 +18,7 @@ from odradek.cluster.controller.sweeps import elect_online_now
 from odradek.cluster.metadata.errors import InconsistentMetadata
 from odradek.cluster.metadata.image import RECOVERING
 from odradek.cluster.metadata.records import (
-    BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
-    RegisterBrokerRecord,
     decode_record,
     encode_records,
 )
@@ -113,13 +111,7 @@ class Controller:
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         """Replay a record. Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop."""
-        decoded = decode_record(record.value) if record.memo is None else record.memo
-        self.state.replay(offset, leader_epoch, decoded)
-        if (
-            isinstance(decoded, BrokerRegistrationChangeRecord | RegisterBrokerRecord)
-            and decoded.in_controlled_shutdown
-        ):
-            self.state.shutdown_offsets[decoded.broker_id] = offset
+        self.state.replay(offset, leader_epoch, decode_record(record.value) if record.memo is None else record.memo)
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
         raise InconsistentMetadata(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from odradek.cluster.controller.messages.tokens import TokenRules
@@ -22,7 +22,9 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
     DelegationTokenRecord,
+    RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
@@ -32,7 +34,7 @@ from odradek.cluster.metadata.topic_names import collision_key
 from odradek.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
@@ -150,24 +152,42 @@ class ControllerState:
         return self._delta.in_transaction
 
     def replay(self, offset: int, epoch: int, record: MetadataRecord) -> None:
-        changes = self._delta.changes
-        removed = changes.topics.get(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
-        removed_acl = changes.acls.get(record.id) if isinstance(record, RemoveAccessControlEntryRecord) else None
+        """Apply a record. Raise UnsupportedMetadata or InconsistentMetadata: the node must stop."""
+        kind = type(record)
+        if kind in _INDEX_REMOVAL:
+            _INDEX_REMOVAL[kind](self, record)
         self._delta.replay(offset, epoch, record)
-        if isinstance(record, TopicRecord):
-            self.collision_keys[collision_key(record.name)] = record.name
-        elif removed is not None and self.collision_keys.get(collision_key(removed.name)) == removed.name:
+        if kind in _INDEX_ADDITION:
+            _INDEX_ADDITION[kind](self, offset, record)
+
+    def _index_removed_topic(self, record: RemoveTopicRecord) -> None:
+        removed = self._delta.changes.topics.get(record.topic_id)
+        if removed is not None and self.collision_keys.get(collision_key(removed.name)) == removed.name:
             del self.collision_keys[collision_key(removed.name)]
-        elif isinstance(record, AccessControlEntryRecord):
-            acl = self._delta.changes.acls.get(record.id)
-            assert acl is not None
-            self.acl_ids[acl] = record.id
-        elif removed_acl is not None:
-            self.acl_ids.pop(removed_acl, None)
-        elif isinstance(record, DelegationTokenRecord):
-            self._index_token(record.token_id)
-        elif isinstance(record, RemoveDelegationTokenRecord) and self.config.tokens.enabled:
+
+    def _index_removed_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        removed = self._delta.changes.acls.get(record.id)
+        if removed is not None:
+            self.acl_ids.pop(removed, None)
+
+    def _index_removed_token(self, record: RemoveDelegationTokenRecord) -> None:
+        if self.config.tokens.enabled:
             self.token_ids.pop(self.config.tokens.fingerprint(record.token_id), None)
+
+    def _index_new_topic(self, offset: int, record: TopicRecord) -> None:
+        self.collision_keys[collision_key(record.name)] = record.name
+
+    def _index_new_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
+        acl = self._delta.changes.acls.get(record.id)
+        assert acl is not None
+        self.acl_ids[acl] = record.id
+
+    def _index_new_token(self, offset: int, record: DelegationTokenRecord) -> None:
+        self._index_token(record.token_id)
+
+    def _index_shutdown(self, offset: int, record: BrokerRegistrationChangeRecord | RegisterBrokerRecord) -> None:
+        if record.in_controlled_shutdown:
+            self.shutdown_offsets[record.broker_id] = offset
 
     def _index_token(self, token_id: str) -> None:
         if self.config.tokens.enabled:
@@ -199,3 +219,19 @@ class ControllerState:
         """Return True if the broker may lead partitions and join ISRs."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active and broker_id not in self.draining
+
+
+_INDEX_REMOVAL: Final[Mapping[type[MetadataRecord], Callable[[ControllerState, Any], None]]] = {
+    RemoveTopicRecord: ControllerState._index_removed_topic,
+    RemoveAccessControlEntryRecord: ControllerState._index_removed_acl,
+    RemoveDelegationTokenRecord: ControllerState._index_removed_token,
+}
+"""Changes of the indexes before a record is applied, while the image contains what the record removes."""
+_INDEX_ADDITION: Final[Mapping[type[MetadataRecord], Callable[[ControllerState, int, Any], None]]] = {
+    TopicRecord: ControllerState._index_new_topic,
+    AccessControlEntryRecord: ControllerState._index_new_acl,
+    DelegationTokenRecord: ControllerState._index_new_token,
+    BrokerRegistrationChangeRecord: ControllerState._index_shutdown,
+    RegisterBrokerRecord: ControllerState._index_shutdown,
+}
+"""Changes of the indexes after a record with its offset is applied."""

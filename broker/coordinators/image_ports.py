@@ -105,6 +105,7 @@ class CoordinatorTopic:
         self._partitions = partitions
         self._image: MetadataImage | None = None
         self._leaders: tuple[int, ...] = ()
+        self._leader_epoch_max = 0
 
     def partitions(self) -> int:
         """Return the number of partitions that maps ids to partitions.
@@ -120,12 +121,23 @@ class CoordinatorTopic:
 
     def leaders(self) -> tuple[int, ...]:
         """Return the leader of each partition, or NO_LEADER; an empty tuple while the topic does not exist."""
+        self._read_image()
+        return self._leaders
+
+    def leader_epoch_max(self) -> int:
+        """Return the highest leader epoch of the partitions, or 0: the highest epoch that a coordinator can have."""
+        self._read_image()
+        return self._leader_epoch_max
+
+    def _read_image(self) -> None:
+        """Read the partitions of the topic, if the metadata image has changed."""
         image = self._metadata.image
         if image is not self._image:
             topic = image.topic(self._name)
-            self._leaders = () if topic is None else tuple(partition.leader for partition in topic.partitions.values())
+            partitions = () if topic is None else tuple(topic.partitions.values())
+            self._leaders = tuple(partition.leader for partition in partitions)
+            self._leader_epoch_max = max((partition.leader_epoch for partition in partitions), default=0)
             self._image = image
-        return self._leaders
 
 
 class ProducerIdBlocks:

@@ -54,9 +54,7 @@ class Transactions:
         topic = CoordinatorTopic(TRANSACTION_STATE, metadata, config.transaction_state_log_num_partitions)
         blocks = ProducerIdBlocks(controller, config.node_id, broker_epoch)
         producer_ids = ProducerIdPool(blocks.allocate, spawn)
-        self.markers = MarkerWriter(
-            partitions, clock, config.request_timeout_ms, lambda: coordinator_epoch_max(metadata.image)
-        )
+        self.markers = MarkerWriter(partitions, clock, config.request_timeout_ms, topic.leader_epoch_max)
         remote = RemoteMarkerSender(peers, MARKER_RESPONSE_MS)
         self.coordinator = TransactionCoordinator(
             clock=clock,
@@ -103,12 +101,6 @@ class Transactions:
             self.coordinator.leaders_changed(changed)
             if any(partition.topic == TRANSACTION_STATE for partition in changed):
                 self._coordinators.leaders_changed()
-
-
-def coordinator_epoch_max(image: MetadataImage) -> int:
-    """Return the highest coordinator epoch: the highest leader epoch of `__transaction_state`, or 0."""
-    topic = image.topic(TRANSACTION_STATE)
-    return 0 if topic is None else max((each.leader_epoch for each in topic.partitions.values()), default=0)
 
 
 def changed_leaders(delta: MetadataDelta, image: MetadataImage) -> TopicPartitions:

@@ -115,13 +115,16 @@ def check_leader_append(
 ) -> list[CheckedBatch]:
     """Validate the batches of an append by a leader. Return them; the caller assigns their offsets.
 
-    `work` counts the work on records of a client's batch. Without it, the check has no pause.
+    `work` counts the work on records of a client's batch. Without it, the check has no pause. The batch of a
+    coordinator has just been built by this broker, so its structure and checksum are not checked.
 
     Raises:
         RecordCheckPending: The check of a client's records needs more than one slice of `work`.
         Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(records)
+    if origin is Origin.COORDINATOR:
+        return [_checked_built(view, config, now_ms)]
     batches = _split_batches(view)
     client = origin is Origin.CLIENT
     if client:
@@ -153,6 +156,19 @@ def check_leader_append(
             batch = run_unsliced(_converted(content, batch, config, WorkSlice(SLICE_UNITS)))
         checked.append(_stamped(batch, config, now_ms))
     return checked
+
+
+def _checked_built(content: memoryview, config: LogConfig, now_ms: int) -> CheckedBatch:
+    """Return the batch of records or the marker that a coordinator of this broker has built."""
+    header = read_header(content)
+    batch = _to_checked_batch(content, 0, header)
+    if header.is_control:
+        batch.marker = read_marker(content, header)
+    else:  # a marker has no maximum size: without it, a transaction would stay open
+        check_size(header.size, config)
+        if config.converts and _needs_codec(header, config):
+            batch = run_unsliced(_converted(content, batch, config, WorkSlice(SLICE_UNITS)))
+    return _stamped(batch, config, now_ms)
 
 
 def _stamped(batch: CheckedBatch, config: LogConfig, now_ms: int) -> CheckedBatch:

@@ -433,7 +433,7 @@ def table() -> str:
         "These defects verify that the simulation finds defects. For each, one function of the product is replaced.",
         "Then seeds are run until a checker that is meant to see the defect reports a finding. Other findings do not",
         "count. The table lists that seed, these checkers, and their first finding. N is a number or a UUID.",
-        "`make test-all` compares all rows with new runs, and `make test` six of them.",
+        "`make test-all` compares all rows with new runs, and `make test` five of them.",
         "`python -m tests.sim.planted.bugs --write` generates this page.",
         "",
         "| bug | brokers | failing seed | checkers | their first finding |",

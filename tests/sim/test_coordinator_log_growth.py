@@ -1,8 +1,8 @@
 """Growth of the coordinators' logs over a month of transactions: later weeks use no more space than the first.
 
 One broker on virtual time; each transaction commits the offsets of a group. Each day has a transactional id and a group
-of its own; those of a week ago expire. The test models one of 50 partitions of each topic, at a 3,456th of 100
-transactions per second and a 3,456th of segment.bytes. Periodic jobs run less often by the same factor.
+of its own; those of a week ago expire. The test models one of 50 partitions of each topic, at a 6,912th of 100
+transactions per second and a 6,912th of segment.bytes. Periodic jobs run less often by the same factor.
 `tests/unit/broker/partition/test_compaction_growth.py` covers more cases, on logs that are written by hand.
 """
 
@@ -40,7 +40,7 @@ from tests.sim.world import CONSUMER_OFFSETS, PORT, TOPIC, TRANSACTION_STATE, ho
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 DAYS: Final = 30
-TRANSACTIONS_PER_DAY: Final = 50
+TRANSACTIONS_PER_DAY: Final = 25
 SCALE: Final = 100 * DAY_MS // 1000 // 50 // TRANSACTIONS_PER_DAY
 SEGMENT_BYTES: Final = 104_857_600 // SCALE
 STEP_MS: Final = DAY_MS // TRANSACTIONS_PER_DAY

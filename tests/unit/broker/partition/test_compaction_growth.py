@@ -1,10 +1,10 @@
 """Compaction bounds the topics of the coordinators: 30 days of transactions need no more space than one week.
 
 The load is 100 transactions a second. The test writes one of the 50 partitions of each topic. Load and
-`segment.bytes` are a thousandth of the real ones. Times are not scaled: 5,184 transactions in 30 days (259,200,000 /
-50 / 1000) on segments of 104,857 bytes. All sizes in the log scale with them, except the set of current keys: its
-share is a thousand times the real one. The job runs after each transaction, which is every eight minutes. In
-production it runs every 15 seconds, and a segment takes a thousand times as many transactions.
+`segment.bytes` are a 2,000th of the real ones. Times are not scaled: 2,592 transactions in 30 days (259,200,000 /
+50 / 2000) on segments of 52,428 bytes. All sizes in the log scale with them, except the set of current keys: its
+share is 2,000 times the real one. The job runs after each transaction, which is every 17 minutes. In production it
+runs every 15 seconds, and a segment takes 2,000 times as many transactions.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,9 +20,10 @@ from tests.support.compaction_bench import Bench
 
 DAY_MS = 24 * 60 * 60 * 1000
 DAYS = 30
-TRANSACTIONS = 100 * DAYS * DAY_MS // 1000 // 50 // 1000
+SCALE = 2000
+TRANSACTIONS = 100 * DAYS * DAY_MS // 1000 // 50 // SCALE
 STEP_MS = DAYS * DAY_MS // TRANSACTIONS
-SEGMENT_BYTES = 104_857_600 // 1000
+SEGMENT_BYTES = 104_857_600 // SCALE
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES, cleanup_policy=("compact",), verification_enabled=False)
 IDS_PER_DAY = 5
 EXPIRATION_DAYS = 7
@@ -100,7 +101,7 @@ async def test_topic_size_after_a_month_is_bounded_as_after_a_week(tmp_path: Pat
 
 
 def test_transactions_cover_every_day() -> None:
-    assert TRANSACTIONS == 5184
+    assert TRANSACTIONS == 2592
     assert list(_days()) == list(range(DAYS))
 
 

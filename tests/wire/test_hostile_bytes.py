@@ -157,9 +157,13 @@ def array_paths(cls: type[Struct], version: int) -> Iterator[tuple[FieldRow, ...
                     yield (row, *path)
 
 
-def peak_of_decoding(cls: type[Message], version: int, data: bytes) -> int:
-    """Return the minimum peak of several decodings, in bytes. A single peak includes allocations of other threads."""
-    return min(_peak_once(cls, version, data) for _ in range(PEAKS))
+def peak_is_bounded(cls: type[Message], version: int, data: bytes) -> bool:
+    """Return True if the peak of one of several decodings is below the bound of memory for `data`.
+
+    A single peak includes allocations of other threads.
+    """
+    bytes_max = MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES
+    return any(_peak_once(cls, version, data) < bytes_max for _ in range(PEAKS))
 
 
 def _peak_once(cls: type[Message], version: int, data: bytes) -> int:
@@ -192,8 +196,7 @@ def test_memory_for_arrays_of_minimal_elements_is_bounded(name: str, version: in
     for path in array_paths(cls, version):
         element_size = len(minimal(cls, version, flexible, path, 2)) - len(minimal(cls, version, flexible, path, 1))
         data = minimal(cls, version, flexible, path, HOSTILE_BYTES // element_size)
-        peak = peak_of_decoding(cls, version, data)
-        assert peak < MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES, [row.name for row in path]
+        assert peak_is_bounded(cls, version, data), [row.name for row in path]
 
 
 @pytest.mark.parametrize("tag_bytes", [1, 2, 3])
@@ -203,7 +206,7 @@ def test_memory_for_unknown_tags_is_bounded(tag_bytes: int) -> None:
     tags = b"".join(unsigned_varint(first + index) + b"\x00" for index in range(count))
     data = b"\x01\x01" + unsigned_varint(count) + tags
     assert len(decode(ApiVersionsRequest, 3, data).unknown_tagged_fields) == count
-    assert peak_of_decoding(ApiVersionsRequest, 3, data) < MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES
+    assert peak_is_bounded(ApiVersionsRequest, 3, data)
 
 
 def test_memory_for_one_unknown_tag_in_each_of_many_structs_is_bounded() -> None:
@@ -211,7 +214,7 @@ def test_memory_for_one_unknown_tag_in_each_of_many_structs_is_bounded() -> None
     count = HOSTILE_BYTES // len(topic)
     data = fields("00 ffff 00000000") + unsigned_varint(count + 1) + topic * count + b"\x00"
     assert len(decode(ProduceRequest, 9, data).topic_data) == count
-    assert peak_of_decoding(ProduceRequest, 9, data) < MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES
+    assert peak_is_bounded(ProduceRequest, 9, data)
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, REQUEST_BYTES_MAX + 1, 2**31 - 1])

@@ -21,7 +21,7 @@ from tests.support.hostile_values import array_paths, huge
 from tests.support.raw_client import RawClient, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 MIB = 2**20
@@ -38,6 +38,18 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     try:
         await running.ready()
         yield running
+    finally:
+        code = running.stop()
+    assert code == 0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, float]]:
+    """Start a broker for all tests that leave nothing in it. Yield it, and its memory in MiB before the first test."""
+    running = Broker(tmp_path_factory.mktemp("shared"))
+    try:
+        asyncio.run(running.ready())
+        yield running, running.resident_mib
     finally:
         code = running.stop()
     assert code == 0
@@ -88,19 +100,20 @@ async def test_huge_arrays_of_all_apis_leave_the_broker_healthy(broker: Broker) 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_request_beyond_its_limit_closes_only_its_connection(
-    broker: Broker, name: str, request_frame: bytes
+    shared: tuple[Broker, float], name: str, request_frame: bytes
 ) -> None:
+    broker, before_mib = shared
     client = await broker.connect("another")
     await client.call(SMALL, 4)
-    before_mib = broker.resident_mib
     assert await asyncio.to_thread(exchange, broker.address, request_frame) == "connection closed", name
     await client.call(SMALL, 4)
     assert broker.resident_mib - before_mib < GROWTH_MIB_MAX
     client.close()
 
 
-async def test_large_request_keeps_the_order_of_its_connection(broker: Broker) -> None:
+async def test_large_request_keeps_the_order_of_its_connection(shared: tuple[Broker, float]) -> None:
     """The response to a request that is decoded and handled in parts precedes those to later requests."""
+    broker, _ = shared
     partitions = [ListOffsetsPartition(index, -1, timestamp=-1) for index in range(PARTITIONS)]
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("missing", partitions)])
     client: RawClient = await broker.connect("order")

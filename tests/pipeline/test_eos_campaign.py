@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.pipeline.cluster.demo_cluster import DemoCluster
+from odradek.pipeline.eos import feeder
 from odradek.pipeline.eos.campaign import Result, Settings, run_campaign
 from odradek.pipeline.eos.plan import End, Mode, Pause, Run
 from odradek.pipeline.eos.report import lines, passed
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
+BACKLOG_ROWS = 200
+"""Maximum rows of the input that a short campaign writes ahead of the output: a few batches, with an aborted row."""
 
 
 def campaign(mode: Mode, plan: list[Run], out: Path, *options: str) -> tuple[Settings, Result]:
@@ -39,7 +42,8 @@ def check_rows_are_visible_once(out: Path, mode: Mode, plan: list[Run], *options
     assert report[-1] == "PASSED: 0 lost, 0 duplicated, 0 split"
 
 
-def test_rows_are_visible_once_after_a_kill_of_the_driver(tmp_path: Path) -> None:
+def test_rows_are_visible_once_after_a_kill_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder, "BACKLOG_ROWS", BACKLOG_ROWS)
     check_rows_are_visible_once(tmp_path, Mode.TXN, [Run(1, None, None, End.STEP, Pause(1, "COMMITTED"), 0.0)])
 
 

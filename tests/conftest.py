@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -61,6 +62,17 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile(REPEATABLE)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exclude the collected tests from garbage collections.
+
+    Thousands of tests and their modules stay until the end. Each full collection would visit their objects: 0.7 s in
+    each of the two collections of a simulated run.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

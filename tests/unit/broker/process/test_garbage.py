@@ -39,6 +39,8 @@ def collecting() -> Iterator[GarbageCollection]:
         collection.end()
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as tests/conftest.py does after the collection of the tests
 
 
 def cycle() -> weakref.ref[Node]:
@@ -134,9 +136,10 @@ def test_end_freezes_no_further_objects() -> None:
 
     with collecting():
         pass
+    frozen = gc.get_freeze_count()
     gc.callbacks.append(count)
     try:
         gc.collect(MIDDLE)
     finally:
         gc.callbacks.remove(count)
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() <= frozen

@@ -245,7 +245,9 @@ def test_directory_that_cannot_be_created_is_an_error_of_the_tests_with_the_fixt
     assert f"odradek-tests-{os.getuid()}" in run.output
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "xdist"])
+@pytest.mark.parametrize(
+    "options", [pytest.param((), id="one process", marks=pytest.mark.full), pytest.param(("-n", "1"), id="xdist")]
+)
 def test_no_cluster_starts_for_tests_that_do_not_run(tmp_path: Path, options: tuple[str, ...]) -> None:
     project = Project(tmp_path)
     project.write("conftest.py", RECORD_STARTS)
@@ -255,7 +257,14 @@ def test_no_cluster_starts_for_tests_that_do_not_run(tmp_path: Path, options: tu
     assert not (tmp_path / "starts").exists()
 
 
-@pytest.mark.parametrize("options", [("--collect-only",), ("--setup-plan",), ()], ids=["collect", "plan", "error"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--collect-only",), id="collect"),
+        pytest.param(("--setup-plan",), id="plan", marks=pytest.mark.full),
+        pytest.param((), id="error"),
+    ],
+)
 def test_no_cluster_starts_if_pytest_runs_no_test(tmp_path: Path, options: tuple[str, ...]) -> None:
     project = Project(tmp_path)
     project.write("conftest.py", RECORD_STARTS)

@@ -89,7 +89,6 @@ def test_classic_group_rebalances_and_commits(driver: Driver, bootstrap: str, to
     members_share_a_topic(driver, bootstrap, topic, "classic")
 
 
-@pytest.mark.core
 @pytest.mark.feature("groups, consumer protocol (KIP-848): members join, leave, and continue at the committed offsets")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_consumer_group_rebalances_and_commits(driver: Driver, bootstrap: str, topic: str) -> None:
@@ -162,7 +161,6 @@ def test_offsets_of_a_classic_group_commit_or_abort_with_the_transaction(
     read_process_write(driver, bootstrap, topic, other_topic, "classic")
 
 
-@pytest.mark.core
 @pytest.mark.feature("transactions: read-process-write with offsets of a consumer group (KIP-848)")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_offsets_of_a_consumer_group_commit_or_abort_with_the_transaction(

@@ -169,7 +169,7 @@ def test_each_coordinator_ends_transactions_on_all_brokers(brokers: LocalCluster
     assert [message.value for message in committed] == [b"yes"] * PARTITIONS * BROKERS
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "Java 4.4"])
+@pytest.mark.parametrize("client", ["confluent-kafka", pytest.param("Java 4.4", marks=pytest.mark.full)])
 def test_open_transaction_survives_the_failure_of_its_coordinator_or_a_leader(
     brokers: LocalCluster, drivers: Callable[[str], Driver], client: str
 ) -> None:

@@ -207,7 +207,7 @@ def start(spark: SparkSession, source: Path, checkpoint: str, options: dict[str,
     return query
 
 
-@pytest.mark.parametrize("mode", STEPS)
+@pytest.mark.parametrize("mode", ["txn", pytest.param("2pc", marks=pytest.mark.full)])
 def test_restarted_query_continues_with_the_batch_that_failed(
     spark: SparkSession,
     topics: Topics,

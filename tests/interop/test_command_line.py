@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,9 +258,12 @@ def test_bootstrap_uses_the_first_address_that_responds(cluster: LocalCluster) -
     assert (finished.returncode, finished.stderr) == (0, "")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        finished = odradek("topics", "list", "--bootstrap", f"{address},{cluster.bootstrap}")
-        assert (finished.returncode, finished.stderr) == (0, "")
-        finished = odradek("topics", "list", "--bootstrap", f"{address},127.0.0.1:1")
+        # The commands wait at the same time until the first address does not respond.
+        with ThreadPoolExecutor() as pool:
+            second = pool.submit(odradek, "topics", "list", "--bootstrap", f"{address},{cluster.bootstrap}")
+            none = pool.submit(odradek, "topics", "list", "--bootstrap", f"{address},127.0.0.1:1")
+            assert (second.result().returncode, second.result().stderr) == (0, "")
+            finished = none.result()
     assert finished.returncode == 1
     assert address in finished.stderr
     assert "127.0.0.1:1" in finished.stderr

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -86,13 +87,14 @@ def test_lost_majority_is_reported_until_its_brokers_are_started(tmp_path: Path)
         await_ended(tmp_path)
         kill(tmp_path, 1)
         kill(tmp_path, 3)
-        result = odradek("status", "--dir", str(tmp_path))
+        with ThreadPoolExecutor() as pool:  # both commands wait at the same time for the failed brokers
+            as_text, as_json = pool.submit(odradek, "status", "--dir", str(tmp_path)), pool.submit(status, tmp_path)
+            result, values = as_text.result(), as_json.result()
         assert result.returncode == 1
         assert "majority lost: 1 of 3 voters run, 2 are needed" in result.stderr
         assert f"odradek start 1 3 --dir {tmp_path}" in result.stderr
         assert "no open transactions" not in result.stdout, "a broker that failed may coordinate an open transaction"
         assert "open transactions: unknown, no response from broker 1, 3" in result.stdout
-        values = status(tmp_path)
         assert (values["transactions"], values["unreachable"]) == (None, [1, 3])
         assert "t-0" in values["under_replicated"], (
             "the ISR in the metadata cannot change without a majority, so the failed brokers must be considered"

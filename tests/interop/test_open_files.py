@@ -29,8 +29,8 @@ LIMIT = 256
 """RLIMIT_NOFILE of the brokers."""
 FEW = 60
 """RLIMIT_NOFILE that does not suffice for as many partitions."""
-FLOOD = 2_000
-"""Connections of the flood."""
+FLOOD = 800
+"""Connections of the flood, more than three times LIMIT."""
 THREADS = 16
 """Threads that open them. A thread waits for a second whenever the queue of the listener is full."""
 SEGMENT_BYTES = 1024 * 1024

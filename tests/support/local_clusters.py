@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+CONNECTION_TIMEOUT_MS = 2_000
+"""Maximum milliseconds until a new connection has its first response. A paused broker accepts connections."""
+
 
 def status(directory: Path) -> Any:
     """Return the status of a cluster. An unhealthy cluster has a status, too: only the exit code is 1."""
@@ -39,7 +42,14 @@ def kill(directory: Path, node_id: int) -> None:
 
 def commit(bootstrap: str, topic: str, value: bytes) -> None:
     """Commit one record in a transaction of a new producer."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "log_level": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"{topic}-id",
+            "api.version.request.timeout.ms": CONNECTION_TIMEOUT_MS,
+            "log_level": 0,
+        }
+    )
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, value, partition=0)

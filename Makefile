@@ -62,7 +62,7 @@ eos: setup ## Exactly-once campaign of the Spark sink: MODE=txn|2pc|kafka|stock 
 PYTEST_ALL := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --durations 30 --durations-min 1 --ignore tests/test_tidy.py
 
 .PHONY: test
-test: check ## All checks and all tests, with short campaigns; about 15 minutes on two cores
+test: check ## All checks and all tests, with short campaigns; about 13 minutes on two cores
 	@$(PYTEST_ALL) $(ARGS)
 
 .PHONY: test-all

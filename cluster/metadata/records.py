@@ -6,9 +6,10 @@ version, body. An unsupported record is never skipped, because it may change any
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.protocol import codec
@@ -93,6 +94,10 @@ __all__ = [
 FRAME_VERSION: Final = 1
 _PARTITION_ID: Final = Struct(">i")
 _all_but_partition_id: Final = attrgetter(*(name for name in PartitionRecord.__slots__ if name != "partition_id"))
+_DECODED_PARTITIONS_MAX: Final = 1_024
+"""Maximum different partition records, apart from their partition ids, whose decoded fields are kept."""
+_DECODED_BYTES_MAX: Final = 512
+"""Maximum bytes of a partition record whose decoded fields are kept. Three replicas take about 120."""
 
 MetadataRecord: TypeAlias = (
     AbortTransactionRecord
@@ -185,7 +190,7 @@ def encode_records(records: Iterable[MetadataRecord]) -> list[bytes]:
     The records of a topic with thousands of partitions have few different values, except for the partition id. It is
     the first field, so each value of the other fields is encoded once.
     """
-    frame = b"".join(map(_uvarint, (FRAME_VERSION, PartitionRecord.API_KEY, WRITTEN_VERSIONS[PartitionRecord])))
+    frame = _PARTITION_FRAME
     known: dict[tuple[int, ...], tuple[object, bytes]] = {}
     encoded = []
     for record in records:
@@ -203,9 +208,16 @@ def encode_records(records: Iterable[MetadataRecord]) -> list[bytes]:
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:
-    """Decode a framed value. Raise UnsupportedMetadata, or Malformed if the bytes are corrupt."""
+    """Decode a framed value. Raise UnsupportedMetadata, or Malformed if the bytes are corrupt.
+
+    The records of a topic's partitions differ in few values besides the partition id, as in `encode_records`. Each of
+    these values is decoded once, so records share their lists, and no list may be changed.
+    """
     if value is None:
         raise Malformed("metadata record without a value")
+    if value[: len(_PARTITION_FRAME)] == _PARTITION_FRAME and _PARTITION_END <= len(value) <= _DECODED_BYTES_MAX:
+        (partition_id,) = _PARTITION_ID.unpack_from(value, len(_PARTITION_FRAME))
+        return PartitionRecord(partition_id, *_after_partition_id(bytes(value[_PARTITION_END:])))
     view = memoryview(value)
     frame, position = _read_uvarint(view, 0)
     if frame != FRAME_VERSION:
@@ -221,6 +233,14 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
             f" ({cls.MIN_VERSION} to {cls.MAX_VERSION})"
         )
     return codec.decode(cls, version, view[position:])
+
+
+@lru_cache(maxsize=_DECODED_PARTITIONS_MAX)
+def _after_partition_id(encoded: bytes) -> tuple[Any, ...]:
+    """Return the fields of a PartitionRecord after the partition id, in the order of the constructor."""
+    record = codec.decode(PartitionRecord, WRITTEN_VERSIONS[PartitionRecord], _PARTITION_ID.pack(0) + encoded)
+    fields: tuple[Any, ...] = _all_but_partition_id(record)
+    return fields
 
 
 def _uvarint(number: int) -> bytes:
@@ -243,3 +263,10 @@ def _read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
     raise Malformed(f"metadata record: bad varint at {position}")
+
+
+_PARTITION_FRAME: Final = b"".join(
+    map(_uvarint, (FRAME_VERSION, PartitionRecord.API_KEY, WRITTEN_VERSIONS[PartitionRecord]))
+)
+_PARTITION_END: Final = len(_PARTITION_FRAME) + _PARTITION_ID.size
+"""End of the partition id in a framed PartitionRecord."""

@@ -1,4 +1,4 @@
-"""Encoding of many records of the metadata log (cluster/metadata/records.py)."""
+"""Encoding and decoding of many records of the metadata log (cluster/metadata/records.py)."""
 
 from uuid import UUID
 
@@ -11,10 +11,12 @@ from odradek.cluster.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     TopicRecord,
+    decode_record,
     encode_record,
     encode_records,
 )
-from odradek.protocol.errors import Unencodable
+from odradek.protocol import codec
+from odradek.protocol.errors import Malformed, Unencodable
 
 IDS = st.builds(lambda number: UUID(int=number), st.integers(0, 2))
 BROKERS = st.lists(st.integers(0, 2), max_size=3)
@@ -68,6 +70,42 @@ def test_the_partitions_of_one_topic_share_one_encoding(monkeypatch: pytest.Monk
     values = partitions_of_one_topic(1_000)
     assert len(encode_records(values)) == 1_000
     assert encoded == values[:1]
+
+
+@given(st.lists(PARTITIONS | TOPICS, max_size=6), st.sampled_from([bytes, bytearray, memoryview]))
+def test_records_are_decoded_as_they_were_encoded(
+    values: list[MetadataRecord], buffer: type[bytes | bytearray | memoryview]
+) -> None:
+    assert [decode_record(buffer(encode_record(record))) for record in values * 2] == values * 2
+
+
+@given(PARTITIONS, st.integers(0, 200), st.binary(max_size=4))
+def test_damaged_partition_records_are_refused_as_the_codec_refuses_them(
+    record: PartitionRecord, end: int, rest: bytes
+) -> None:
+    frame = encode_record(record)[:3]
+    damaged = encode_record(record)[3:end] + rest
+    try:
+        expected = codec.decode(PartitionRecord, 2, damaged)
+    except Malformed:
+        with pytest.raises(Malformed):
+            decode_record(frame + damaged)
+    else:
+        assert decode_record(frame + damaged) == expected
+
+
+def test_the_partitions_of_one_topic_share_one_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[object] = []
+    decode = codec.decode
+
+    def counting(*arguments: object) -> object:
+        decoded.append(arguments)
+        return decode(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(codec, "decode", counting)
+    values = partitions_of_one_topic(1_000)
+    assert [decode_record(value) for value in encode_records(values)] == values
+    assert len(decoded) <= 1, "an earlier test may have decoded such a record"
 
 
 @pytest.mark.parametrize("partition_id", [2**31, -(2**31) - 1])

@@ -95,7 +95,7 @@ FRAME_VERSION: Final = 1
 _PARTITION_ID: Final = Struct(">i")
 _all_but_partition_id: Final = attrgetter(*(name for name in PartitionRecord.__slots__ if name != "partition_id"))
 _DECODED_PARTITIONS_MAX: Final = 1_024
-"""Maximum different partition records, apart from their partition ids, whose decoded fields are kept."""
+"""Maximum different partition records, apart from their partition ids, whose decoded fields are kept: about 2 MiB."""
 _DECODED_BYTES_MAX: Final = 512
 """Maximum bytes of a partition record whose decoded fields are kept. Three replicas take about 120."""
 

@@ -152,8 +152,6 @@ def check_leader_append(
                 if work is None:
                     return [run_unsliced(examined(WorkSlice(SLICE_UNITS)))]
                 return [begin(examined(work), header, config)]
-        elif origin is not Origin.RAFT_LEADER and config.converts and _needs_codec(header, config):
-            batch = run_unsliced(_converted(content, batch, config, WorkSlice(SLICE_UNITS)))
         checked.append(_stamped(batch, config, now_ms))
     return checked
 

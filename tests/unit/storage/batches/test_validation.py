@@ -192,3 +192,14 @@ def test_marker_is_appended_whatever_size_the_topic_permits() -> None:
     with pytest.raises(Refusal) as refused:
         check(PLAIN, Origin.COORDINATOR, max_message_bytes=0)
     assert refused.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_records_and_markers_of_a_coordinator_get_the_time_of_their_append() -> None:
+    later = NOW_MS + HOUR_MS
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    for data in (PLAIN, marker(7, commit=True)):
+        (checked,) = check_leader_append(data, Origin.COORDINATOR, config, now_ms=later)
+        stamped = bytes(checked.header_bytes) + bytes(checked.records)
+        assert verify_crc(stamped, 0, read_header(stamped))
+        assert {record.timestamp for record in iter_records(stamped, max_decompressed_bytes=1000)} == {later}
+    assert checked.marker == EndMarker(abort=False, coordinator_epoch=0, timestamp=later)

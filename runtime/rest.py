@@ -26,7 +26,11 @@ class Pace:
         """Begin to measure the work of the next slice: the job has waited for something else."""
         self._resumed_s = self._loop.time()
 
-    async def rest(self) -> None:
-        """Let other tasks run, for `factor` times the work since the previous rest, or since `resume`."""
-        await sleep(min((self._loop.time() - self._resumed_s) * self._factor, self._longest_s))
+    async def rest(self, factor: float | None = None) -> None:
+        """Let other tasks run, for `factor` times the work since the previous rest, or since `resume`.
+
+        By default, `factor` is the one of this job.
+        """
+        work_s = self._loop.time() - self._resumed_s
+        await sleep(min(work_s * (self._factor if factor is None else factor), self._longest_s))
         self.resume()

@@ -344,6 +344,11 @@ class Rig:
         self.partitions.on_metadata(delta, image)
         return image
 
+    async def changes_applied(self) -> None:
+        """Wait until all changes of the metadata are applied."""
+        while self.tasks:
+            await self.tasks.pop()
+
     def topic(
         self, name: str, count: int = 1, *, leader: int = NODE, replicas: Sequence[int] = (NODE,), number: int = 100
     ) -> UUID:

@@ -25,6 +25,15 @@ async def test_rest_takes_a_multiple_of_the_work() -> None:
     assert loop.time() - began >= 0.03
 
 
+async def test_factor_of_one_rest_replaces_that_of_the_job() -> None:
+    loop = asyncio.get_running_loop()
+    pace = Pace(0)
+    work(0.01)
+    began = loop.time()
+    await pace.rest(3)
+    assert loop.time() - began >= 0.03
+
+
 async def test_longest_rest_is_bounded() -> None:
     """Other processes, or a slow disk, can make a slice much longer than its work."""
     loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ import odradek.broker.partition.partition
 from odradek.broker.partition import registry, sliced_updates
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
-from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
+from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -24,7 +24,6 @@ from odradek.protocol.records.metadata import (
 )
 from odradek.runtime.rest import Pace
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 
@@ -323,7 +322,7 @@ async def test_changed_default_reaches_logs_in_slices_and_before_a_smaller_isr(
     rig.play(PartitionChangeRecord(topic_id=topic_ids[5], partition_id=0, isr=[NODE]))
     assert changed() == ["t0", "t1", "t5"]
     rig.play(RemoveTopicRecord(topic_id=topic_ids[2]))
-    await finished(rig)
+    await rig.changes_applied()
     assert changed() == ["t0", "t1", "t3", "t4", "t5"]
 
 
@@ -383,7 +382,7 @@ async def test_close_ends_leader_terms_in_slices_and_no_role_changes_after_its_b
     """The node can still receive records of the metadata log while the partitions close."""
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", 25)
-    await finished(rig)
+    await rig.changes_applied()
     monkeypatch.setattr(registry, "ROLE_CHANGES_PER_SLICE", 10)
     closing = asyncio.create_task(rig.partitions.close())
     await asyncio.sleep(0)
@@ -400,7 +399,7 @@ async def test_broker_registrations_reach_leader_terms_in_slices(
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", 25, replicas=(NODE, 2))
     rig.topic("alone", 5, number=101)
-    await finished(rig)
+    await rig.changes_applied()
     registered: list[LeaderTerm] = []
     at_rests: list[int] = []
     register = LeaderTerm.register
@@ -410,7 +409,8 @@ async def test_broker_registrations_reach_leader_terms_in_slices(
         register(term)
 
     class RecordedPace(Pace):
-        async def rest(self) -> None:
+        async def rest(self, factor: float | None = None) -> None:
+            assert factor is None
             at_rests.append(len(registered))
             await asyncio.sleep(0)
 
@@ -420,13 +420,13 @@ async def test_broker_registrations_reach_leader_terms_in_slices(
     rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=FENCE))
     assert len(registered) == 10
     rig.play(PartitionChangeRecord(partition_id=24, topic_id=topic_id, leader=2))  # its term ends while it waits
-    await finished(rig)
+    await rig.changes_applied()
     assert (at_rests, len(registered)) == ([10, 20], 24)
     assert registered_epochs(rig) == [None] * 24
     rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=UNFENCE))
     rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=FENCE))  # before the last slice
     rig.play(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=UNFENCE))
-    await finished(rig)
+    await rig.changes_applied()
     assert registered_epochs(rig) == [1] * 24
 
 
@@ -436,18 +436,12 @@ def registered_epochs(rig: Rig) -> list[int | None]:
     return [term.replicas.followers[2].registered_epoch for term in terms if term is not None]
 
 
-async def finished(rig: Rig) -> None:
-    """Wait until all changes of the metadata are applied."""
-    while rig.tasks:
-        await rig.tasks.pop()
-
-
 async def test_partitions_of_coordinators_are_opened_before_earlier_changes(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.partitions.listen("__consumer_offsets", Listener())
     rig.topic("large", 4 * LOGS_PER_SLICE)
     rig.topic("__consumer_offsets", 2 * LOGS_PER_SLICE, number=101)
-    await finished(rig)
+    await rig.changes_applied()
     opened = [topic for topic, _ in rig.logs.logs]
     assert len(opened) == 6 * LOGS_PER_SLICE
     assert opened[LOGS_PER_SLICE : 3 * LOGS_PER_SLICE] == ["__consumer_offsets"] * 2 * LOGS_PER_SLICE
@@ -474,99 +468,15 @@ async def test_unexpected_exception_of_one_partition_is_reported_and_the_others_
     assert sorted(index for _, index, _ in listener.events) == list(range(3 * LOGS_PER_SLICE))
 
 
-async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(tmp_path)
-    create = rig.logs.create
-
-    def slow(*arguments: Any) -> PartitionLog:
-        rig.clock.now_ms += SLICE_US_MAX // 2_000
-        return create(*arguments)
-
-    monkeypatch.setattr(rig.logs, "create", slow)
-    rig.topic("t", 5)
-    assert rig.partitions.count == 2
-    await finished(rig)
-    assert rig.partitions.count == 5
-
-
-def recorded_rests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list that receives "rest" and "resume". A rest that follows "resume" has no length."""
-    events: list[str] = []
-
-    class RecordedPace(Pace):
-        def resume(self) -> None:
-            events.append("resume")
-
-        async def rest(self) -> None:
-            events.append("rest")
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(registry, "Pace", RecordedPace)
-    return events
-
-
-async def test_only_slices_that_create_or_delete_logs_have_rests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the partitions of a failed broker would wait for their new leaders."""
-    events = recorded_rests(monkeypatch)
-    rig = Rig(tmp_path)
-    count = ROLE_CHANGES_PER_SLICE + 1
-    topic_id = rig.topic("t", count)
-    await finished(rig)
-    assert events == ["resume"] + ["rest"] * (count // LOGS_PER_SLICE)
-    events.clear()
-    rig.play(*(PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=NODE + 1) for index in range(count)))
-    await finished(rig)
-    assert events == ["resume", "rest", "resume"]
-    events.clear()
-    rig.play(RemoveTopicRecord(topic_id=topic_id))
-    await finished(rig)
-    assert events == ["resume"] + ["rest"] * (count // LOGS_PER_SLICE)
-
-
-async def test_role_changes_are_applied_before_logs_are_created_and_deleted(tmp_path: Path) -> None:
-    """Otherwise the partitions of a failed broker have no leader for seconds."""
-    rig = Rig(tmp_path)
-    hosted = rig.topic("hosted", ROLE_CHANGES_PER_SLICE + 1)
-    deleted = rig.topic("deleted", 3 * LOGS_PER_SLICE, number=101)
-    await finished(rig)
-    rig.play(RemoveTopicRecord(topic_id=deleted))
-    rig.topic("new", 3 * LOGS_PER_SLICE, number=102)
-    before = (rig.partitions.count, len(rig.logs.deleted))
-    changes = (
-        PartitionChangeRecord(topic_id=hosted, partition_id=index, leader=NODE + 1)
-        for index in range(ROLE_CHANGES_PER_SLICE + 1)
-    )
-    rig.play(*changes)
-    while any(partition.leads for partition in rig.partitions.hosted("hosted")):
-        assert (rig.partitions.count, len(rig.logs.deleted)) == before
-        await asyncio.sleep(0)
-    await finished(rig)
-    assert len(rig.logs.deleted) == 3 * LOGS_PER_SLICE
-    assert rig.partitions.count == ROLE_CHANGES_PER_SLICE + 1 + 3 * LOGS_PER_SLICE
-
-
-async def test_slices_before_those_of_coordinators_have_no_rests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = recorded_rests(monkeypatch)
-    rig = Rig(tmp_path)
-    rig.partitions.listen("__consumer_offsets", Listener())
-    rig.topic("__consumer_offsets", 3 * LOGS_PER_SLICE, number=101)
-    await finished(rig)
-    assert events == ["resume", "rest", "resume", "rest"]
-
-
 async def test_logs_of_a_deleted_topic_are_deleted_in_slices(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", 3 * LOGS_PER_SLICE)
-    await finished(rig)
+    await rig.changes_applied()
     partitions = list(rig.partitions)
     rig.play(RemoveTopicRecord(topic_id=topic_id))
     assert rig.partitions.count == 0
     assert len(rig.logs.deleted) == LOGS_PER_SLICE
-    await finished(rig)
+    await rig.changes_applied()
     assert rig.logs.deleted == [("t", index) for index in range(3 * LOGS_PER_SLICE)]
     assert [partition.role for partition in partitions] == [Role.DELETED] * 3 * LOGS_PER_SLICE
 
@@ -574,7 +484,7 @@ async def test_logs_of_a_deleted_topic_are_deleted_in_slices(tmp_path: Path) -> 
 async def test_topic_created_while_logs_of_the_former_topic_remain_has_new_logs(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 3 * LOGS_PER_SLICE)
-    await finished(rig)
+    await rig.changes_applied()
     for number in (101, 102):
         former = rig.partitions.get("t", 0)
         assert former is not None
@@ -582,7 +492,7 @@ async def test_topic_created_while_logs_of_the_former_topic_remain_has_new_logs(
         rig.topic("t", 3 * LOGS_PER_SLICE, number=number)
         assert rig.partition("t", 3 * LOGS_PER_SLICE - 1).topic_id == UUID(int=number)
         assert rig.partition().topic_id == UUID(int=number)
-    await finished(rig)
+    await rig.changes_applied()
     assert len(rig.logs.deleted) == 3 * LOGS_PER_SLICE + 2
     assert {partition.log.topic_id for partition in rig.partitions} == {UUID(int=102)}
     assert len(rig.logs.logs) == 3 * LOGS_PER_SLICE
@@ -591,8 +501,8 @@ async def test_topic_created_while_logs_of_the_former_topic_remain_has_new_logs(
 async def test_close_deletes_the_logs_of_deleted_topics(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", 3 * LOGS_PER_SLICE)
-    await finished(rig)
+    await rig.changes_applied()
     rig.play(RemoveTopicRecord(topic_id=topic_id))
     await rig.partitions.close()
     assert rig.logs.logs == {}
-    await finished(rig)
+    await rig.changes_applied()

@@ -118,7 +118,8 @@ async def test_batches_behind_a_large_one_end_its_rests(
         def resume(self) -> None:
             self.resumed = True
 
-        async def rest(self) -> None:
+        async def rest(self, factor: float | None = None) -> None:
+            assert factor is None
             rests.append(self.resumed)
             self.resumed = False
             await asyncio.sleep(0)

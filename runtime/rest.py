@@ -29,7 +29,7 @@ class Pace:
     async def rest(self, factor: float | None = None) -> None:
         """Let other tasks run, for `factor` times the work since the previous rest, or since `resume`.
 
-        By default, `factor` is the one of this job.
+        `factor` replaces that of the job for this rest.
         """
         work_s = self._loop.time() - self._resumed_s
         await sleep(min(work_s * (self._factor if factor is None else factor), self._longest_s))

@@ -334,6 +334,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "As for ROLE_CHANGES_PER_SLICE.",
         ),
         Limit(
+            "broker.partition.registry.LOG_SLICE_US_MAX",
+            "microseconds per turn of the event loop",
+            "The next slice follows after a rest.",
+        ),
+        Limit(
             "broker.partition.new_logs.LOGS_PER_TURN",
             "logs per request and turn of the event loop",
             "The request goes on in the next turn. Later requests of its connection wait.",

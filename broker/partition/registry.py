@@ -5,7 +5,7 @@ SLICE_US_MAX, and other tasks run between them. Partitions of coordinators come 
 partitions. A request for a new partition creates its log on this broker.
 
 Slices that create or delete logs have rests between them, unless one of the urgent partitions waits (decision 0107).
-The rests are longer while further changes arrive, because the delivery of the metadata takes time of the event loop.
+The rests are longer while a client creates many partitions, because the delivery of their records needs time, too.
 """
 
 import asyncio
@@ -33,8 +33,11 @@ ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """Return the log configuration of a topic, given the properties that are set for the topic."""
 ROLE_CHANGES_PER_SLICE: Final = 128
 """Maximum role changes in one slice. A change takes about 40 us."""
-SLICE_US_MAX: Final = 1_000
-"""Microseconds after which a slice ends early. A log takes about 0.3 ms, and the disk can need milliseconds for it."""
+SLICE_US_MAX: Final = 2_000
+"""Microseconds after which a slice ends early."""
+LOG_SLICE_US_MAX: Final = 1_000
+"""Microseconds after which a slice ends early that has created or deleted a log. One log takes about 0.2 ms, and on a
+slow disk more than 1 ms."""
 RESOURCE_RETRY_S: Final = 0.5
 """Seconds between two attempts to open a log while no file descriptor or memory is left."""
 CREATE_LOG_COST: Final = 8
@@ -42,11 +45,12 @@ CREATE_LOG_COST: Final = 8
 REST_FACTOR: Final = 3
 """Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice. This work takes
 at most a quarter of the event loop, like compaction."""
-ARRIVING_REST_FACTOR: Final = 7
-"""Like REST_FACTOR, while further changes arrive: their delivery takes up to a third of the event loop, too."""
-ARRIVING_S: Final = 0.25
-"""Seconds after a change of the metadata in which further ones are expected, if it is larger than a slice. A client
-creates 10,000 partitions in ten topics, whose changes arrive within 0.6 s."""
+CREATION_REST_FACTOR: Final = 7
+"""Like REST_FACTOR, while a client creates many partitions. The delivery of their records takes up to a third of the
+event loop, too."""
+CREATION_S: Final = 0.25
+"""Seconds for which rests are longer after a change with more new partitions than one slice. A client creates 10,000
+partitions in ten topics, and each topic is one change. They arrive within 0.6 s."""
 REST_S_MAX: Final = 0.02
 """Maximum seconds of one rest. A slice takes 1 ms, and longer only if the disk or other processes delay it."""
 
@@ -97,8 +101,8 @@ class Partitions:
         self._awaiting_resources: dict[tuple[UUID, int], None] = {}
         """Partitions whose log could not be opened, because no descriptor or memory was left."""
         self._applying = False
-        self._arriving_until_us = 0
-        """Time of the monotonic clock until which further changes of the metadata are expected."""
+        self._creating_until_us = 0
+        """Time of the monotonic clock until which a client is expected to create more partitions."""
         self._closed = False
         self._elected: list[Callable[[Partition], None]] = []
         self._listeners: dict[str, LeadershipListener] = {}
@@ -223,12 +227,10 @@ class Partitions:
             elif kind == RESOURCE_BROKER and name in {"", str(self._node_id)}:
                 self._configs.clear()
                 self._configure_all()
-        for topic_id, index in delta.changed_partitions():
-            self._add_changed(topic_id, index)
-        if not self._applying or self._changed.is_urgent:
-            self._apply_slice()
-        if self._changed:
-            self._arriving_until_us = self._clock.monotonic_us() + round(ARRIVING_S * 1_000_000)
+        new = sum(self._add_changed(topic_id, index) is Priority.NEW for topic_id, index in delta.changed_partitions())
+        self._begin_slices()
+        if new * CREATE_LOG_COST > ROLE_CHANGES_PER_SLICE:
+            self._creating_until_us = self._clock.monotonic_us() + round(CREATION_S * 1_000_000)
         if delta.changed_brokers():
             self._registrations.add(partition for partition in self if _has_followers(partition))
 
@@ -248,22 +250,33 @@ class Partitions:
             self._delete_next()
             await asyncio.sleep(0)
 
-    def _add_changed(self, topic_id: UUID, index: int) -> None:
+    def _add_changed(self, topic_id: UUID, index: int) -> Priority | None:
+        """Add a partition to the changed ones. Return its priority, or None if its topic is deleted."""
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
         if topic is None or self._closed:
-            return
+            return None
         priority = Priority.NEW if self.get_by_id(topic_id, index) is None else Priority.HOSTED
-        self._changed.add(topic_id, index, Priority.COORDINATOR if topic.name in self._listeners else priority)
+        if topic.name in self._listeners:
+            priority = Priority.COORDINATOR
+        self._changed.add(topic_id, index, priority)
+        return priority
 
-    def _apply_slice(self) -> bool:
+    def _begin_slices(self) -> None:
         """Apply one slice of the changed and deleted partitions, and start a task for the remainder.
 
-        Return True if logs were created or deleted.
+        If the task runs already, apply urgent partitions only. The others wait for the end of its rest.
         """
+        self._apply_slice(urgent_only=self._applying)
+        if (self._changed or self._deleted) and not self._applying:
+            self._applying = True
+            self._spawn(self._apply_remaining(), "apply partition changes")
+
+    def _apply_slice(self, *, urgent_only: bool = False) -> bool:
+        """Apply one slice of the changed and deleted partitions. Return True if logs were created or deleted."""
         has_slow = False
-        budget, end_us = ROLE_CHANGES_PER_SLICE, self._clock.monotonic_us() + SLICE_US_MAX
-        while (self._changed or self._deleted) and budget > 0:
+        budget, began_us = ROLE_CHANGES_PER_SLICE, self._clock.monotonic_us()
+        while budget > 0 and (self._changed.is_urgent or (not urgent_only and (self._changed or self._deleted))):
             try:
                 cost = self._apply_next()
             except Exception as error:  # noqa: BLE001  it concerns one partition, and the others go on
@@ -271,11 +284,8 @@ class Partitions:
                 cost = CREATE_LOG_COST
             budget -= cost
             has_slow = has_slow or cost == CREATE_LOG_COST
-            if self._clock.monotonic_us() >= end_us:
+            if self._clock.monotonic_us() - began_us >= (LOG_SLICE_US_MAX if has_slow else SLICE_US_MAX):
                 break
-        if (self._changed or self._deleted) and not self._applying:
-            self._applying = True
-            self._spawn(self._apply_remaining(), "apply partition changes")
         return has_slow
 
     def _apply_next(self) -> int:
@@ -288,8 +298,8 @@ class Partitions:
         pace = Pace(REST_FACTOR, REST_S_MAX)
         try:
             while self._changed or self._deleted:
-                is_arriving = self._clock.monotonic_us() < self._arriving_until_us
-                await pace.rest(ARRIVING_REST_FACTOR if is_arriving else REST_FACTOR)
+                is_creating = self._clock.monotonic_us() < self._creating_until_us
+                await pace.rest(CREATION_REST_FACTOR if is_creating else REST_FACTOR)
                 if not self._apply_slice() or self._changed.is_urgent:
                     pace.resume()
         finally:
@@ -397,7 +407,7 @@ class Partitions:
         awaiting, self._awaiting_resources = self._awaiting_resources, {}
         for key in awaiting:
             self._add_changed(*key)
-        self._apply_slice()
+        self._begin_slices()
 
     async def _host_postponed(self) -> None:
         failure: OSError | None = None
@@ -417,7 +427,7 @@ class Partitions:
         if failure is None:
             for key in postponed:
                 self._add_changed(*key)
-            self._apply_slice()
+            self._begin_slices()
             return
         assert self._image is not None
         for topic_id, index in postponed:

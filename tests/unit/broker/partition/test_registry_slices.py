@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.partition import registry
 from odradek.broker.partition.registry import (
-    ARRIVING_REST_FACTOR,
-    ARRIVING_S,
     CREATE_LOG_COST,
+    CREATION_REST_FACTOR,
+    CREATION_S,
+    LOG_SLICE_US_MAX,
     REST_FACTOR,
     ROLE_CHANGES_PER_SLICE,
     SLICE_US_MAX,
@@ -44,7 +45,7 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
     create = rig.logs.create
 
     def slow(*arguments: Any) -> PartitionLog:
-        rig.clock.now_ms += SLICE_US_MAX // 1_000
+        rig.clock.now_ms += LOG_SLICE_US_MAX // 1_000
         return create(*arguments)
 
     monkeypatch.setattr(rig.logs, "create", slow)
@@ -52,6 +53,22 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
     assert rig.partitions.count == 1
     await rig.changes_applied()
     assert rig.partitions.count == 5
+
+
+async def test_slice_of_role_changes_may_take_longer(tmp_path: Path) -> None:
+    """Role changes have no rests. With shorter slices, a fail-over would need more turns of the event loop."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", 5)
+
+    def elected(partition: Partition) -> None:
+        rig.clock.now_ms += LOG_SLICE_US_MAX // 1_000
+
+    rig.partitions.on_elected(elected)
+    rig.play(*(PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=NODE) for index in range(5)))
+    epochs = [partition.leader_epoch for partition in rig.partitions.hosted("t")]
+    assert epochs.count(1) == SLICE_US_MAX // LOG_SLICE_US_MAX
+    await rig.changes_applied()
+    assert {partition.leader_epoch for partition in rig.partitions.hosted("t")} == {1}
 
 
 def recorded_rests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -130,26 +147,30 @@ async def test_slices_before_those_of_coordinators_have_no_rests(
     assert events == ["resume", "rest", "resume", "rest"]
 
 
-async def test_rests_are_longer_while_further_changes_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The delivery of the changes takes a third of the event loop. With the usual rests, a record would wait longer."""
+async def test_rests_are_longer_while_a_client_creates_many_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delivery of their records takes a third of the event loop. With usual rests, other clients wait longer."""
     _, factors = recorded_paces(monkeypatch)
     rig = Rig(tmp_path)
     rig.topic("first", 3 * LOGS_PER_SLICE)
     task = rig.tasks.pop()
     assert factors == []
-    rig.clock.now_ms += round(ARRIVING_S * 1_000) - 1
+    rig.clock.now_ms += round(CREATION_S * 1_000) - 1
     rig.topic("second", 2 * LOGS_PER_SLICE, number=101)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert set(factors) == {ARRIVING_REST_FACTOR}
-    rig.clock.now_ms += round(ARRIVING_S * 1_000)
+    assert set(factors) == {CREATION_REST_FACTOR}
+    rig.clock.now_ms += 1
+    rig.topic("small", LOGS_PER_SLICE, number=102)
+    rig.clock.now_ms += round(CREATION_S * 1_000) - 1
     factors.clear()
     await task
     assert set(factors) == {REST_FACTOR}
-    assert rig.partitions.count == 5 * LOGS_PER_SLICE
+    assert rig.partitions.count == 6 * LOGS_PER_SLICE
 
 
-async def test_change_that_fits_into_one_slice_expects_no_further_ones(
+async def test_creation_that_fits_into_one_slice_does_not_lengthen_rests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, factors = recorded_paces(monkeypatch)
@@ -182,4 +203,5 @@ async def test_urgent_changes_do_not_wait_for_the_end_of_a_rest(tmp_path: Path) 
     assert rig.partitions.get("__consumer_offsets", 0) is not None
     rig.play(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=NODE + 1))
     assert not rig.partition("first", 0).leads
+    assert rig.partitions.count == LOGS_PER_SLICE + 1, "the other new partitions wait"
     await rig.changes_applied()

@@ -305,9 +305,10 @@ async def test_nodes_of_two_successive_phases_of_a_rolling_change_form_a_cluster
             else:
                 assert isinstance(await client.call(vote(), 2), VoteResponse)
             client.close()
+            # A node that stops may close a connection before its first response, so its peers log a failed login.
+            assert not [row for row in logs if row["event"].startswith("authentication")]
         finally:
             await nodes.stop()
-    assert not [row for row in logs if row["event"].startswith("authentication")]
 
 
 DIFFERENT = (

@@ -65,7 +65,8 @@ class LedShards(Generic[S]):
     ) -> None:
         """Create a registry without shards.
 
-        - `is_assigned(shard)` returns True if the metadata names this broker as the leader, so `on_leadership` follows.
+        - `is_assigned(shard)` returns True if the metadata names this broker as the leader. `on_leadership` follows, or
+          is called before `is_assigned` returns.
         - `spawn` runs a task (`Tasks.spawn`).
         - `on_lost(shard)` is called when the engine of the shard has ended, also if a new engine follows. The callee
           drops all state outside of the engine that belongs to it.
@@ -144,11 +145,15 @@ class LedShards(Generic[S]):
                 all.
         """
         led = self._led.get(shard)
+        if led is not None:
+            return led
+        if self._stopped or not self._is_assigned(shard):
+            raise Refusal(ErrorCode.NOT_COORDINATOR)
+        led = self._led.get(shard)
         if led is None:
             # After NOT_COORDINATOR the client would look up the coordinator, and FindCoordinator would return this
             # broker.
-            assigned = not self._stopped and self._is_assigned(shard)
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if assigned else ErrorCode.NOT_COORDINATOR)
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return led
 
     async def submit_to_all(

@@ -8,7 +8,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
 from odradek.broker.coordinators.marker_writer import MarkerWriter
-from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
+from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards, leads_open
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
 from odradek.cluster.metadata.cache import MetadataCache
@@ -49,7 +49,7 @@ class Groups:
             features=ImageFeatures(metadata),
             new_id=lambda: str(env.new_uuid()),
             shard_count=topic.partitions,
-            is_assigned=lambda shard: topic.leads(config.node_id, shard),
+            is_assigned=lambda shard: leads_open(partitions, topic, config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )

@@ -100,7 +100,7 @@ class CoordinatorTopic:
 
     def __init__(self, name: str, metadata: MetadataCache, partitions: int) -> None:
         """`partitions` is the number of partitions that the topic gets when it is created."""
-        self._name = name
+        self.name = name
         self._metadata = metadata
         self._partitions = partitions
         self._image: MetadataImage | None = None
@@ -133,7 +133,7 @@ class CoordinatorTopic:
         """Read the partitions of the topic, if the metadata image has changed."""
         image = self._metadata.image
         if image is not self._image:
-            topic = image.topic(self._name)
+            topic = image.topic(self.name)
             partitions = () if topic is None else tuple(topic.partitions.values())
             self._leaders = tuple(partition.leader for partition in partitions)
             self._leader_epoch_max = max((partition.leader_epoch for partition in partitions), default=0)

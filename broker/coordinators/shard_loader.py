@@ -5,14 +5,17 @@ after an election.
 """
 
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from odradek.broker.coordinators.image_ports import CoordinatorTopic
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import NO_SEQUENCE
+from odradek.protocol.errors import Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.repeated_tasks import report
@@ -34,6 +37,21 @@ class Coordinator(Protocol):
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
         """Unload the shard of `leader_epoch`, or of any epoch if it is None."""
+
+
+def leads_open(partitions: Partitions, topic: CoordinatorTopic, node_id: int, shard: int) -> bool:
+    """Return True if broker `node_id` leads the shard. If its log is new and not open yet, open it first.
+
+    The first request of a client follows the creation of the topic within milliseconds, and the logs of its partitions
+    are opened in slices. An open log has a shard, for which requests wait. Without one, the client would receive
+    COORDINATOR_LOAD_IN_PROGRESS, and librdkafka tries again after half a second.
+    """
+    if not topic.leads(node_id, shard):
+        return False
+    if partitions.awaits_log(topic.name, shard):
+        with suppress(Refusal):  # the log cannot be opened now
+            partitions.find(topic.name, shard)
+    return True
 
 
 class CoordinatorShards:

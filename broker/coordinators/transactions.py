@@ -9,7 +9,7 @@ from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatu
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.coordinators.marker_writer import COMMIT_MS_MAX, MarkerWriter
 from odradek.broker.coordinators.remote_txn_coordinator import RESPONSE_MS_MAX, Coordinators
-from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
+from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards, leads_open
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.quorum.controller_client import ControllerClient
@@ -64,7 +64,7 @@ class Transactions:
             sender=MarkerSender(config.node_id, self.markers, remote),
             features=ImageFeatures(metadata),
             shard_count=topic.partitions,
-            is_assigned=lambda shard: topic.leads(config.node_id, shard),
+            is_assigned=lambda shard: leads_open(partitions, topic, config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )

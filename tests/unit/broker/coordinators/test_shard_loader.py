@@ -1,14 +1,16 @@
-"""Shard loader: the standby cache of a coordinator's partition is valid for one election."""
+"""Shard loader: new logs are opened for requests, and a standby cache is valid for one election."""
 
 from __future__ import annotations
 
 from asyncio import ensure_future, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from odradek.broker.coordinators.image_ports import CoordinatorTopic
 from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE
 from odradek.broker.coordinators.partition_log import PartitionLogPort
-from odradek.broker.coordinators.shard_loader import CoordinatorShards
+from odradek.broker.coordinators.shard_loader import CoordinatorShards, leads_open
+from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE
 from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
 from odradek.protocol.batch import end_txn_marker
@@ -17,12 +19,15 @@ from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import clean
-from tests.support.data_rig import NODE, NOW_MS, Rig
+from tests.support.data_rig import EIO, NODE, NOW_MS, Rig
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
+    import pytest
+
+    from odradek.cluster.metadata.cache import MetadataCache
     from odradek.runtime.log_port import ShardLog
 
 Entries = list[tuple[bytes | None, bytes | None] | Marker]
@@ -123,3 +128,24 @@ async def test_election_during_an_update_of_the_standby_cache_loads_all_records(
     rig.led_by(NODE)
     assert len(await rig.coordinator_of_t.loaded()) == RECORDS_PER_SLICE + 1
     await following
+
+
+async def test_shard_whose_new_log_cannot_be_opened_is_assigned_and_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    topic = CoordinatorTopic("t", cast("MetadataCache", rig.metadata), partitions=50)
+    count = ROLE_CHANGES_PER_SLICE // CREATE_LOG_COST + 2
+    rig.topic("t", count)
+
+    def full(*_arguments: Any) -> Any:
+        raise OSError(EIO, "no disk")
+
+    assert rig.partitions.awaits_log("t", count - 1)
+    assert leads_open(rig.partitions, topic, NODE, count - 1)
+    assert not rig.partitions.awaits_log("t", count - 1)
+    monkeypatch.setattr(rig.logs, "create", full)
+    assert leads_open(rig.partitions, topic, NODE, count - 2)
+    assert rig.partitions.get("t", count - 2) is None
+    assert not leads_open(rig.partitions, topic, NODE, count)
+    assert not leads_open(rig.partitions, topic, NODE + 1, 0)

@@ -336,7 +336,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.partition.registry.LOG_SLICE_US_MAX",
             "microseconds per turn of the event loop",
-            "The next slice follows after a rest.",
+            "The next slice follows after a rest, or immediately if urgent changes wait.",
         ),
         Limit(
             "broker.partition.new_logs.LOGS_PER_TURN",

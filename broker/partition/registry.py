@@ -36,7 +36,7 @@ ROLE_CHANGES_PER_SLICE: Final = 128
 SLICE_US_MAX: Final = 2_000
 """Microseconds after which a slice ends early."""
 LOG_SLICE_US_MAX: Final = 1_000
-"""Microseconds after which a slice ends early that has created or deleted a log. One log takes about 0.2 ms, and on a
+"""Microseconds after which a slice that has created or deleted a log ends early. One log takes about 0.2 ms, and on a
 slow disk more than 1 ms."""
 RESOURCE_RETRY_S: Final = 0.5
 """Seconds between two attempts to open a log while no file descriptor or memory is left."""
@@ -251,7 +251,7 @@ class Partitions:
             await asyncio.sleep(0)
 
     def _add_changed(self, topic_id: UUID, index: int) -> Priority | None:
-        """Add a partition to the changed ones. Return its priority, or None if its topic is deleted."""
+        """Add a partition to the changed ones. Return its priority, or None if it is not added."""
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
         if topic is None or self._closed:

@@ -48,9 +48,10 @@ async def test_first_request_to_a_coordinator_opens_the_log_of_its_partition(
         assert broker is not None
         partitions = broker.partitions
         client = await nodes.client(1)
-        first = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
-        while first.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # until there is a block of producer ids
-            first = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
+        without_id = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
+        async with asyncio.timeout(30):  # until the broker has a block of producer ids
+            while (await client.call(without_id, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                pass
         monkeypatch.setattr(registry, "Pace", HeldPace)
         monkeypatch.setattr(registry, "ROLE_CHANGES_PER_SLICE", CREATE_LOG_COST)
         for kind, topic in ((TRANSACTION, TRANSACTION_STATE), (GROUP, CONSUMER_OFFSETS)):

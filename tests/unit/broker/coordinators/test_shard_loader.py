@@ -138,13 +138,13 @@ async def test_shard_whose_new_log_cannot_be_opened_is_assigned_and_not_loaded(
     count = ROLE_CHANGES_PER_SLICE // CREATE_LOG_COST + 2
     rig.topic("t", count)
 
-    def full(*_arguments: Any) -> Any:
-        raise OSError(EIO, "no disk")
+    def failing(*_arguments: Any) -> Any:
+        raise OSError(EIO, "input/output error")
 
     assert rig.partitions.awaits_log("t", count - 1)
     assert leads_open(rig.partitions, topic, NODE, count - 1)
     assert not rig.partitions.awaits_log("t", count - 1)
-    monkeypatch.setattr(rig.logs, "create", full)
+    monkeypatch.setattr(rig.logs, "create", failing)
     assert leads_open(rig.partitions, topic, NODE, count - 2)
     assert rig.partitions.get("t", count - 2) is None
     assert not leads_open(rig.partitions, topic, NODE, count)

@@ -22,6 +22,8 @@ WRITTEN_MS = 1_750_000_000_000
 def make_topic(pair: ToolComparison, name: str) -> None:
     retention = ("--config", "retention.ms=-1")  # the timestamps of the records are in the past
     assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *retention)[0] == "exit 0"
+    # The response to a creation does not wait for the leaders. This tool waits, and some of the others do not.
+    assert pair.same("kafka-get-offsets", "--topic", name) == ["exit 0", f"{name}:0:0", f"{name}:1:0"]
 
 
 def write_records(drivers: Callable[[str], Driver], bootstrap: str, topic: str, count: int) -> None:

@@ -209,10 +209,12 @@ async def await_coordinator(client: RawClient, name: str) -> None:
         results: Any = await client.call(
             FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4, timeout=TIMEOUT_S
         )
-        # A coordinator that was found may still be loading its partition.
+        # A coordinator that was found may still be loading its partition. A list needs all partitions.
         request = DescribeTransactionsRequest(transactional_ids=[name])
         state: Any = await client.call(request, 0, timeout=TIMEOUT_S)
-        if results.coordinators[0].error_code == 0 and state.transaction_states[0].error_code not in NOT_YET:
+        listed: Any = await client.call(ListTransactionsRequest(), 2, timeout=TIMEOUT_S)
+        codes = {state.transaction_states[0].error_code, listed.error_code}
+        if results.coordinators[0].error_code == 0 and codes.isdisjoint(NOT_YET):
             return
         assert time.monotonic() < deadline, "no coordinator is available"
         await asyncio.sleep(0.1)

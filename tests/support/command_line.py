@@ -88,6 +88,11 @@ def odradek(
     return command_line().run(list(arguments), terminal(columns), stdin, timeout)
 
 
+def shorter_path(path: Path) -> str:
+    """Return the path as `up` prints it: absolute, or relative to the current directory if that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
 def json_output(*arguments: str) -> Any:
     """Run a command with --json, which must succeed, and return what it printed."""
     finished = odradek(*arguments, "--json")

@@ -56,7 +56,8 @@ async def committed_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return all committed offsets of a group. The result is empty if the group does not exist.
 
-    With `require_stable`, wait for the end of transactions that change the offsets.
+    With `require_stable`, wait for the end of transactions that change the offsets. Apache Kafka does not
+    wait for a partition without a committed offset.
     """
     response = await cluster.request_coordinator(
         CoordinatorType.GROUP,

@@ -33,7 +33,7 @@ from tests.support.hostile_attack import KINDS, VOTES
 PROCESSES: Final = 2
 SEEDS_PER_PROCESS: Final = 50
 COLLECTION_THRESHOLDS: Final = (20_000, 20, 20)
-"""Thresholds of the garbage collector in a worker process. With Python's own, it takes 19 % of the time of a run."""
+"""Thresholds of the garbage collector in a worker process. With Python's defaults, it takes 19 % of a run's time."""
 REPORT_SECONDS: Final = 5.0
 
 REACHABLE: Final = (

@@ -47,6 +47,8 @@ RESPONSE_SECONDS_MAX = 30.0
 """Maximum seconds that the relay waits for the response to the EndTxn request of a killed producer."""
 CALL_SECONDS_MAX = 10.0
 """Maximum seconds for a call from another thread into the relay's event loop."""
+CLOSE_SECONDS_MAX = 1.0
+"""Maximum seconds for the end of a connection, in which the other side takes part with TLS."""
 HOST = "127.0.0.1"
 """Address of the listeners."""
 FRAME_BYTES_MAX = 104_857_600
@@ -173,7 +175,7 @@ class Relay:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # One side closed its connection, or the relay stops: the other side's connection is closed below.
         finally:
-            to_client.close()
+            await end(to_client)
             del self._connections[task]
 
     def hold_if_armed(self, request: EndTxnRequest) -> HeldCommit | None:
@@ -221,7 +223,7 @@ class RelayedConnection:
                     await asyncio.wait_for(asyncio.shield(backward), RESPONSE_SECONDS_MAX)
             backward.cancel()
             await asyncio.gather(backward, return_exceptions=True)
-            to_broker.close()
+            await end(to_broker)
             for held in self._held.values():
                 held.completed.set()  # without a response
 
@@ -282,3 +284,15 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
     writer.write(struct.pack(">i", len(frame)) + frame)
+
+
+async def end(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and wait until it is closed. After CLOSE_SECONDS_MAX it is aborted."""
+    writer.close()
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await writer.wait_closed()
+    except OSError:  # includes TimeoutError
+        pass
+    finally:
+        writer.transport.abort()

@@ -48,7 +48,7 @@ RESPONSE_SECONDS_MAX = 30.0
 CALL_SECONDS_MAX = 10.0
 """Maximum seconds for a call from another thread into the relay's event loop."""
 CLOSE_SECONDS_MAX = 1.0
-"""Maximum seconds for the end of a connection, in which the other side takes part with TLS."""
+"""Maximum seconds that the relay waits for the end of a connection. With TLS, the other side has to respond."""
 HOST = "127.0.0.1"
 """Address of the listeners."""
 FRAME_BYTES_MAX = 104_857_600
@@ -223,9 +223,9 @@ class RelayedConnection:
                     await asyncio.wait_for(asyncio.shield(backward), RESPONSE_SECONDS_MAX)
             backward.cancel()
             await asyncio.gather(backward, return_exceptions=True)
-            await end(to_broker)
             for held in self._held.values():
                 held.completed.set()  # without a response
+            await end(to_broker)
 
     async def _forward(self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter) -> None:
         while True:

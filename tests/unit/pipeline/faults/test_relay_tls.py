@@ -35,7 +35,10 @@ async def exchanged(relayed: Access, context: ssl.SSLContext, request: bytes) ->
 
 @asynccontextmanager
 async def relayed_broker(received: list[bytes]) -> AsyncIterator[tuple[Relay, Access, str]]:
-    """Run a relay for a broker with TLS that notes the frames. Provide it, its access and the broker's authority."""
+    """Run a broker with TLS that notes the frames, and a relay for it.
+
+    Provide the relay, the access to it, and the broker's certificate authority.
+    """
     broker = make_certificate("127.0.0.1")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
